@@ -1,0 +1,1 @@
+"""Models: where they come from, what is known of them, and how text becomes their tokens."""

@@ -1,0 +1,83 @@
+"""Run other libraries' loading code without noise and without leaving a trace in the process."""
+
+import contextlib
+import os
+import random
+import warnings
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def _log_levels() -> Iterator[None]:
+    """Hold transformers' chatter back, then give its logger and progress bars back as they were."""
+    import logging
+
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    from transformers.utils import logging as hf_logging
+
+    verbosity, bars = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
+    hf_logging.set_verbosity_error()
+    hf_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        hf_logging.set_verbosity(verbosity)
+        if bars:
+            hf_logging.enable_progress_bar()
+        root.handlers[:], root.level = handlers, level
+
+
+@contextlib.contextmanager
+def _torch_state() -> Iterator[None]:
+    import torch
+
+    dtype, grad, threads = (
+        torch.get_default_dtype(),
+        torch.is_grad_enabled(),
+        torch.get_num_threads(),
+    )
+    with torch.random.fork_rng():
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(dtype)
+            torch.set_grad_enabled(grad)
+            if torch.get_num_threads() != threads:
+                torch.set_num_threads(threads)
+
+
+@contextlib.contextmanager
+def _numpy_and_python_rng() -> Iterator[None]:
+    import numpy as np
+
+    state, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        random.setstate(state)
+        np.random.set_state(legacy)  # noqa: NPY002
+
+
+@contextlib.contextmanager
+def _environment() -> Iterator[None]:
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        if dict(os.environ) != before:
+            os.environ.clear()
+            os.environ.update(before)
+
+
+@contextlib.contextmanager
+def untouched() -> Iterator[None]:
+    """Undo, on leaving, whatever the body did to the process's global state.
+
+    Covers random generators, default dtype, grad mode, threads, warning filters, environment and
+    log levels, also when the body imports transformers or TransformerLens for the first time.
+    """
+    with warnings.catch_warnings(), _environment(), _numpy_and_python_rng():
+        warnings.simplefilter("ignore")
+        with _log_levels(), _torch_state():
+            yield
