@@ -33,7 +33,7 @@ lint: $(STAMP) ## ruff: format and rules
 	$(BIN)/ruff check .
 
 types: $(STAMP) ## basedpyright
-	$(BIN)/basedpyright
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
 pytest: $(STAMP) ## tests and doctests only
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -1,0 +1,53 @@
+"""The application: its commands, and the exit code of whatever happens in them."""
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from tlkit.cli.exits import exit_code
+
+app = typer.Typer(
+    name="tlkit",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> bool:
+    if wanted:
+        from tlkit import __version__
+
+        typer.echo(f"tlkit {__version__}")
+        raise typer.Exit
+    return wanted
+
+
+_CODES = (
+    "Exit codes: 0 done; 1 the run or a check failed; 2 the request was wrong, told before any "
+    "model work; 130 interrupted, with what was finished kept."
+)
+
+
+@app.callback(epilog=_CODES)
+def tlkit(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Say the version and stop."
+        ),
+    ] = False,
+) -> None:
+    """Look inside language models: patching, ablation and attention studies."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    Args:
+        arguments: the words after ``tlkit``; those of the process if None.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    return exit_code(lambda: app(args=words, prog_name="tlkit", standalone_mode=False))

@@ -1,0 +1,83 @@
+"""What a command's end means: exit codes, and one plain line on stderr for anything that failed."""
+
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from tlkit.errors import SpecError, TlkitError
+
+DONE, FAILED, WRONG_REQUEST, INTERRUPTED = 0, 1, 2, 130
+DEBUG = "TLKIT_DEBUG"  # environment variable: any value shows tracebacks
+
+
+class Interrupted(TlkitError):
+    """Ctrl+C, with a sentence that says what was kept."""
+
+
+def exit_code(command: Callable[[], Any]) -> int:
+    """Run `command` and turn its end into an exit code, with one line on stderr if it failed."""
+    try:
+        result = command()
+    except (KeyboardInterrupt, typer.Abort):
+        return _interrupted("nothing was kept.")
+    except Interrupted as error:
+        return _interrupted(str(error))
+    except SpecError as error:
+        return _tell(WRONG_REQUEST, str(error), error)
+    except typer.TyperException as error:
+        return _tell(WRONG_REQUEST, _usage(error), error)
+    except BrokenPipeError:
+        # The reader of our stdout left (`tlkit … | head`). Python would complain once more when
+        # it flushes at exit, so what is left goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except TlkitError as error:
+        return _tell(FAILED, str(error), error)
+    except Exception as error:
+        where = "" if os.environ.get(DEBUG) else f" ({DEBUG}=1 shows where)"
+        return _tell(FAILED, f"{type(error).__name__}: {error}{where}", error)
+    if result == INTERRUPTED:  # typer's own answer to Ctrl+C
+        return _interrupted("nothing was kept.")
+    return result if isinstance(result, int) else DONE
+
+
+@contextlib.contextmanager
+def keeping(store: Path | None) -> Iterator[None]:
+    """On Ctrl+C inside, say whether `store` holds what was finished."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        if store is not None and store.exists():
+            kept = f"what was finished is kept in {store}; the same command with --resume goes on."
+        else:
+            kept = "nothing was kept."
+        raise Interrupted(kept) from error
+
+
+def one_line(text: str) -> str:
+    """`text` with every run of white space, line ends too, as one space."""
+    return " ".join(text.split())
+
+
+def _interrupted(what: str) -> int:
+    typer.echo(f"Interrupted: {what}", err=True)
+    return INTERRUPTED
+
+
+def _tell(code: int, message: str, error: BaseException) -> int:
+    if os.environ.get(DEBUG):
+        traceback.print_exception(error, file=sys.stderr)
+    typer.echo(f"tlkit: {one_line(message)}", err=True)
+    return code
+
+
+def _usage(error: typer.TyperException) -> str:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "tlkit"
+    return f"{error.format_message()} (see {path} --help)"

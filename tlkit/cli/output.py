@@ -1,0 +1,111 @@
+"""Where a command's words go: its result to stdout, everything else to stderr."""
+
+import contextlib
+import json
+import math
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any, TextIO
+
+import typer
+from rich.console import Console, RenderableType
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+PROGRESS = "TLKIT_PROGRESS"  # environment variable: 1 shows the bar, 0 hides it, whatever stderr is
+PIPED_WIDTH = 120  # columns of a table that no terminal shows
+
+
+class Output:
+    """A command's two streams.
+
+    Use as a context: inside, whatever any library writes to stdout goes to stderr, so that with
+    ``--json`` stdout holds one JSON object and nothing else.
+
+    Args:
+        as_json: the result is one JSON object, not text.
+    """
+
+    def __init__(self, as_json: bool = False) -> None:
+        self.as_json = as_json
+        self._stdout: TextIO = sys.stdout
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> "Output":
+        self._stdout = sys.stdout
+        self._stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def say(self, text: str) -> None:
+        """One line for the person who waits, on stderr."""
+        typer.echo(text, err=True)
+
+    def result(self, values: Mapping[str, Any], *shown: RenderableType) -> None:
+        """The command's answer, called once: `values` as JSON, or `shown` as text."""
+        if self.as_json:
+            text = json.dumps(plain(values), ensure_ascii=False, allow_nan=False)
+            typer.echo(text, file=self._stdout)
+            return
+        width = None if self._stdout.isatty() else PIPED_WIDTH
+        console = Console(file=self._stdout, width=width, highlight=False)
+        for part in shown:
+            console.print(part, soft_wrap=isinstance(part, str), markup=False)
+
+    @contextlib.contextmanager
+    def progress(self) -> Iterator["Bar"]:
+        """A bar on stderr: shown in a terminal, or as TLKIT_PROGRESS says."""
+        forced = os.environ.get(PROGRESS)
+        shown = sys.stderr.isatty() if forced is None else forced != "0"
+        console = Console(file=sys.stderr, force_terminal=True if forced == "1" else None)
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=console, disable=not shown) as rich:
+            yield Bar(rich)
+
+
+class Bar:
+    """Progress of one stage after another."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._task: TaskID | None = None
+
+    def start(self, label: str, total: int) -> None:
+        """Begin a stage of `total` steps; the stage before counts as finished."""
+        self._task = self._progress.add_task(label, total=total)
+
+    def advance(self, steps: int = 1) -> None:
+        """Count `steps` as done."""
+        if self._task is not None:
+            self._progress.advance(self._task, steps)
+
+
+def plain(value: Any) -> Any:
+    """`value` as what strict JSON can say: numpy numbers and arrays as Python's, NaN as None."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist") and not isinstance(value, str):
+        return plain(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, str | int):
+        return value
+    return str(value)
