@@ -8,28 +8,56 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tlkit.errors import EngineError, SpecError, TlkitError
+    from tlkit.spec.attention import Knockout, ScaleEdges
+    from tlkit.spec.directions import Direction
+    from tlkit.spec.interventions import Ablate, Intervention, Patch, Project, Skip, Steer
+    from tlkit.spec.metrics import KL, AnswerProb, AnswerRank, LogitDiff, Metric
     from tlkit.spec.sites import Site
+    from tlkit.spec.sweeps import Condition, Sweep
 
-# Where each public name lives; the imports above say the same to type checkers.
-# "module:name" is that name in the module, "module" alone is the module itself.
+# Where each public name lives. The imports above say the same to type checkers, and `__all__` is
+# what they take as public; a test holds the three together.
 _HOME = {
-    "EngineError": "tlkit.errors:EngineError",
-    "Site": "tlkit.spec.sites:Site",
-    "SpecError": "tlkit.errors:SpecError",
-    "TlkitError": "tlkit.errors:TlkitError",
+    "tlkit.errors": ("EngineError", "SpecError", "TlkitError"),
+    "tlkit.spec.attention": ("Knockout", "ScaleEdges"),
+    "tlkit.spec.directions": ("Direction",),
+    "tlkit.spec.interventions": ("Ablate", "Intervention", "Patch", "Project", "Skip", "Steer"),
+    "tlkit.spec.metrics": ("AnswerProb", "AnswerRank", "KL", "LogitDiff", "Metric"),
+    "tlkit.spec.sites": ("Site",),
+    "tlkit.spec.sweeps": ("Condition", "Sweep"),
 }
 
-__all__ = ["EngineError", "Site", "SpecError", "TlkitError"]  # pyright needs the literal
+__all__ = [
+    "KL",
+    "Ablate",
+    "AnswerProb",
+    "AnswerRank",
+    "Condition",
+    "Direction",
+    "EngineError",
+    "Intervention",
+    "Knockout",
+    "LogitDiff",
+    "Metric",
+    "Patch",
+    "Project",
+    "ScaleEdges",
+    "Site",
+    "Skip",
+    "SpecError",
+    "Steer",
+    "Sweep",
+    "TlkitError",
+]
+
+_MODULE = {name: module for module, names in _HOME.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         value = _version()
-    elif name in _HOME:
-        module, _, member = _HOME[name].partition(":")
-        value = import_module(module)
-        if member:
-            value = getattr(value, member)
+    elif name in _MODULE:
+        value = getattr(import_module(_MODULE[name]), name)
     else:
         raise AttributeError(f"module 'tlkit' has no attribute {name!r}")
     globals()[name] = value
@@ -37,7 +65,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME, "__version__"})
+    return sorted({*globals(), *_MODULE, "__version__"})
 
 
 def _version() -> str:
