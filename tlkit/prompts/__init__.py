@@ -1,0 +1,1 @@
+"""Prompts as token ids: spans, pairs that correspond, chat templates, and files of them."""
