@@ -1,13 +1,9 @@
 """What the shared options refuse before any model work."""
 
-import re
-
 import pytest
 
-from tlkit.cli.options import check_device, check_input, check_out, only_one, parse_fields
+from tlkit.cli.options import check_device, check_out, only_one
 from tlkit.errors import SpecError
-
-NAMES = ("clean", "corrupted", "answer")
 
 
 @pytest.mark.parametrize("name", [None, "cpu", "mps", "cuda", "cuda:1"])
@@ -19,16 +15,6 @@ def test_devices_are_kept(name):
 def test_other_words_are_no_devices(name):
     with pytest.raises(SpecError, match=f"--device {name} is not a device"):
         check_device(name)
-
-
-def test_an_input_is_a_readable_file(tmp_path):
-    file = tmp_path / "pairs.jsonl"
-    with pytest.raises(SpecError, match="does not exist"):
-        check_input(file)
-    with pytest.raises(SpecError, match="is a folder"):
-        check_input(tmp_path)
-    file.write_text("{}\n")
-    assert check_input(file) == file
 
 
 def test_an_ending_that_the_command_cannot_write_is_refused(tmp_path):
@@ -71,31 +57,6 @@ def test_only_a_store_can_be_resumed(tmp_path):
         check_out(tmp_path / "x.html", (".zarr", ".html"), resume=True)
     store.mkdir()
     assert check_out(store, (".zarr",), resume=True) == store
-
-
-def test_fields_rename_columns():
-    assert parse_fields(None, NAMES) == {}
-    assert parse_fields("clean=prompt, answer = target", NAMES) == {
-        "clean": "prompt",
-        "answer": "target",
-    }
-    assert parse_fields("answer=a=b", NAMES) == {"answer": "a=b"}
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "'' is not of the form name=column"),
-        ("clean", "'clean' is not of the form name=column"),
-        ("clean=", "'clean=' is not of the form name=column"),
-        ("clean=a,", "'' is not of the form name=column"),
-        ("cleen=a", "'cleen' is not a field here: there are clean, corrupted, answer"),
-        ("clean=a,clean=b", "names 'clean' twice"),
-    ],
-)
-def test_malformed_fields_are_refused(text, message):
-    with pytest.raises(SpecError, match=re.escape(message)):
-        parse_fields(text, NAMES)
 
 
 def test_options_that_contradict_each_other():

@@ -62,17 +62,6 @@ def check_device(name: str | None) -> str | None:
     )
 
 
-def check_input(path: Path) -> Path:
-    """`path` if it is a file that can be read."""
-    if path.is_dir():
-        raise SpecError(f"{path} is a folder: give a file of JSON lines.")
-    if not path.exists():
-        raise SpecError(f"{path} does not exist: give a file of JSON lines.")
-    if not os.access(path, os.R_OK):
-        raise SpecError(f"{path} cannot be read: its permissions forbid it.")
-    return path
-
-
 def check_out(
     path: Path, suffixes: Sequence[str], *, resume: bool = False, overwrite: bool = False
 ) -> Path:
@@ -107,28 +96,6 @@ def _check_store(path: Path) -> Path:
     if not path.is_dir():
         raise SpecError(f"--resume: there is no store at {path}: leave --resume out to begin one.")
     return path
-
-
-def parse_fields(text: str | None, names: Sequence[str]) -> dict[str, str]:
-    """What ``--fields`` says, as name -> column.
-
-    Args:
-        text: ``name=column,name=column``; None for no renaming.
-        names: the names that the command's input knows.
-    """
-    fields: dict[str, str] = {}
-    for part in text.split(",") if text is not None else ():
-        name, equals, column = (word.strip() for word in part.partition("="))
-        if not (name and equals and column):
-            raise SpecError(f"--fields {text}: {part!r} is not of the form name=column.")
-        if name not in names:
-            raise SpecError(
-                f"--fields: {name!r} is not a field here: there are {', '.join(names)}."
-            )
-        if name in fields:
-            raise SpecError(f"--fields names {name!r} twice.")
-        fields[name] = column
-    return fields
 
 
 def only_one(**given: bool) -> None:
