@@ -10,7 +10,7 @@ export TLKIT_EXTRA_DATA
 .PHONY: help install demo test lint types pytest format clean
 
 help: ## say what each target does
-	@sed -n 's/^\([a-z]*\):.*## /  make \1 \t/p' Makefile
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
 
 install: $(STAMP) ## make .venv with everything in it
 
