@@ -48,8 +48,8 @@ def test_version(capsys):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["--nonsense"], "tlkit: No such option: --nonsense (see tlkit --help)\n"),
-        (["nonsense"], "tlkit: No such command 'nonsense'. (see tlkit --help)\n"),
+        (["--nonsense"], "tlkit: No such option: --nonsense (see tlkit --help).\n"),
+        (["nonsense"], "tlkit: No such command 'nonsense' (see tlkit --help).\n"),
     ],
 )
 def test_wrong_words_are_one_line_and_exit_2(words, line):

@@ -21,7 +21,7 @@ def raiser(error):
     ("error", "code", "line"),
     [
         (SpecError("no such\n file"), 2, "tlkit: no such file\n"),
-        (typer.BadParameter("7 is odd"), 2, "tlkit: Invalid value: 7 is odd (see tlkit --help)\n"),
+        (typer.BadParameter("7 is odd"), 2, "tlkit: Invalid value: 7 is odd (see tlkit --help).\n"),
         (EngineError("the hook never fired"), 1, "tlkit: the hook never fired\n"),
         (OSError("disk full"), 1, "tlkit: OSError: disk full (TLKIT_DEBUG=1 shows where)\n"),
         (KeyboardInterrupt(), 130, "Interrupted: nothing was kept.\n"),

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tlkit.cli.cache import cache
 from tlkit.cli.exits import exit_code
 
 app = typer.Typer(
@@ -41,6 +42,9 @@ def tlkit(
     ] = False,
 ) -> None:
     """Look inside language models: patching, ablation and attention studies."""
+
+
+app.command("cache")(cache)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

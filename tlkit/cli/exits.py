@@ -80,4 +80,5 @@ def _tell(code: int, message: str, error: BaseException) -> int:
 def _usage(error: typer.TyperException) -> str:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "tlkit"
-    return f"{error.format_message()} (see {path} --help)"
+    said = error.format_message().replace("Value error, ", "").rstrip(". ")
+    return f"{said} (see {path} --help)."
