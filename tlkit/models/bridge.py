@@ -1,0 +1,220 @@
+"""The one place that knows how TransformerLens wraps Hugging Face modules."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from torch import Tensor, nn
+
+from tlkit.errors import SpecError
+
+
+@dataclass(frozen=True, eq=False)
+class Slot:
+    """Where an activation lies in the output (or input) of a Hugging Face module.
+
+    Args:
+        module: The module whose output or input holds it.
+        end: ``"out"`` or ``"in"``.
+        part: Which of ``parts`` equal or sized pieces of the last axis, None for the whole.
+        sizes: Sizes of the pieces laid one after another.
+        interleaved: The last axis is ``[head, parts, d_head]`` (GPT-NeoX), not pieces in a row.
+        heads: Number of heads, where the activation has a head axis.
+    """
+
+    module: nn.Module
+    end: str = "out"
+    part: int | None = None
+    sizes: tuple[int, ...] = ()
+    interleaved: bool = False
+    heads: int | None = None
+
+    def view(self, tensor: Tensor) -> Tensor:
+        """The activation as a writable view ``[row, features]`` or ``[row, head, d_head]``."""
+        flat = tensor.view(-1, tensor.shape[-1])
+        if self.interleaved and self.heads:
+            return flat.view(len(flat), self.heads, 3, -1)[:, :, self.part or 0]
+        if self.part is not None:
+            start = sum(self.sizes[: self.part])
+            flat = flat[:, start : start + self.sizes[self.part]]
+        return flat.unflatten(-1, (self.heads, -1)) if self.heads else flat
+
+
+class Parts:
+    """A bridge's Hugging Face modules by role, found through TransformerLens's own names."""
+
+    def __init__(self, bridge: Any) -> None:
+        self.bridge = bridge
+        self.hf: nn.Module = bridge.original_model
+        self.config: Any = self.hf.config.get_text_config()
+        self.n_layers: int = bridge.cfg.n_layers
+        self.n_heads: int = bridge.cfg.n_heads
+        self.n_kv_heads: int = bridge.cfg.n_key_value_heads or bridge.cfg.n_heads
+        self.d_head: int = bridge.cfg.d_head
+        self.d_model: int = bridge.cfg.d_model
+        self.blocks: list[nn.Module] = [b.original_component for b in bridge.blocks]
+        self.attentions: list[nn.Module] = [b.attn.original_component for b in bridge.blocks]
+        self.embed: nn.Module = bridge.embed.original_component
+        self.final_norm: nn.Module = bridge.ln_final.original_component
+        self.head: nn.Module = bridge.unembed.original_component
+        self.parallel = "hook_resid_mid" not in bridge.blocks[0].hook_aliases
+        # Found now: while the modules are put back, the bridge's own names are gone.
+        self._slots = {
+            (component, layer): self._find(component, layer)
+            for layer in range(self.n_layers)
+            for component in ("q", "k", "v", "attn_out", "mlp_out", "mlp_pre", "mlp_post")
+            if not (self._mixture and component in ("mlp_pre", "mlp_post"))
+        }
+
+    @property
+    def device(self) -> Any:
+        """Where the embeddings lie."""
+        return next(self.embed.parameters()).device
+
+    @property
+    def dtype(self) -> Any:
+        """The weights' floating type."""
+        return next(self.embed.parameters()).dtype
+
+    @cached_property
+    def softcap(self) -> float | None:
+        """The cap on final logits (Gemma 2), if any."""
+        return getattr(self.config, "final_logit_softcapping", None)
+
+    def unsupported(self, component: str) -> str | None:
+        """Why a site cannot be read and written on this model, or None if it can."""
+        if component == "resid_mid" and self.parallel:
+            return "its blocks run attention and MLP in parallel, so there is no stream between them"
+        if component in ("mlp_pre", "mlp_post") and self._mixture:
+            return "its MLPs are mixtures of experts, which have no single neuron axis"
+        if component == "attn_scores" and not self.writable_patterns:
+            return "TransformerLens leaves its attention to Hugging Face, where scores are not seen"
+        return None
+
+    @cached_property
+    def _mixture(self) -> bool:
+        return self.bridge.blocks[0].mlp.hook_aliases.get("hook_pre") in (None, "hook_in")
+
+    @cached_property
+    def writable_patterns(self) -> bool:
+        """Whether writing TransformerLens's ``hook_pattern`` changes the model's output."""
+        import torch
+
+        tokens = torch.arange(1, 4, device=self.device)[None]
+        seen: list[Tensor] = []
+
+        def keep(value: Tensor, hook: Any) -> None:
+            seen.append(value.detach().clone())
+
+        def wipe(value: Tensor, hook: Any) -> Tensor:
+            return torch.zeros_like(value)
+
+        watch = ("blocks.0.attn.hook_z", keep)
+        with torch.no_grad():
+            for hooks in ([watch], [("blocks.0.attn.hook_pattern", wipe), watch]):
+                self.bridge.run_with_hooks(tokens, fwd_hooks=hooks, return_type=None)
+        return not torch.equal(seen[0], seen[1])
+
+    def slot(self, component: str, layer: int) -> Slot:
+        """Where a site lies on the Hugging Face modules (not the stream, not attention's inside).
+
+        Raises:
+            SpecError: The model has no such site.
+        """
+        reason = self.unsupported(component)
+        if reason:
+            raise SpecError(f"{self.name} has no site {component!r}: {reason}.")
+        return self._slots[component, layer]
+
+    def _find(self, component: str, layer: int) -> Slot:
+        block = self.bridge.blocks[layer]
+        if component in ("q", "k", "v"):
+            return self._projection(layer, component)
+        if component in ("attn_out", "mlp_out"):
+            return Slot(*_owner(block, block.hook_aliases[f"hook_{component}"]))
+        module, end = _owner(block.mlp, block.mlp.hook_aliases[f"hook_{component[4:]}"])
+        fused = getattr(self.blocks[layer], "mlp", None)
+        if component == "mlp_pre" and hasattr(fused, "gate_up_proj"):
+            width = fused.gate_up_proj.out_features // 2
+            return Slot(fused.gate_up_proj, part=0, sizes=(width, width))
+        return Slot(module, end)
+
+    def _projection(self, layer: int, component: str) -> Slot:
+        attention, part = self.attentions[layer], "qkv".index(component)
+        heads = self.n_heads if component == "q" else self.n_kv_heads
+        if hasattr(attention, "query_key_value"):
+            module = attention.query_key_value
+            return Slot(_original(module), part=part, interleaved=True, heads=heads)
+        fused = getattr(attention, "c_attn", None) or getattr(attention, "qkv_proj", None)
+        if fused is not None:
+            kv = self.n_kv_heads * self.d_head
+            sizes = (self.n_heads * self.d_head, kv, kv)
+            return Slot(_original(fused), part=part, sizes=sizes, heads=heads)
+        bridge = getattr(self.bridge.blocks[layer].attn, component)
+        return Slot(bridge.original_component, heads=heads)
+
+    @property
+    def name(self) -> str:
+        """The Hugging Face class, for messages."""
+        return type(self.hf).__name__
+
+
+def _original(module: Any) -> nn.Module:
+    return getattr(module, "original_component", None) or module
+
+
+def _owner(component: Any, path: str) -> tuple[nn.Module, str]:
+    """The Hugging Face module behind an alias such as ``o.hook_in``, and which end of it."""
+    *names, hook = path.split(".")
+    for name in names:
+        component = getattr(component, name)
+    return component.original_component, hook.removeprefix("hook_")
+
+
+@contextlib.contextmanager
+def unbridged(bridge: Any) -> Iterator[nn.Module]:
+    """The Hugging Face model with its own modules put back; the bridge is restored on leaving.
+
+    TransformerLens replaces modules in place by wrappers that compute attention themselves. While
+    they are put back, hooks on the bridge do not fire.
+    """
+    from transformer_lens.model_bridge.generalized_components.base import GeneralizedComponent
+
+    swapped: list[tuple[nn.Module, str, nn.Module]] = []
+
+    def put_back(module: nn.Module) -> None:
+        for name, child in list(module._modules.items()):
+            if isinstance(child, GeneralizedComponent) and child.original_component is not None:
+                swapped.append((module, name, child))
+                module._modules[name] = child.original_component
+                child = child.original_component
+            if isinstance(child, nn.Module):
+                put_back(child)
+
+    try:
+        put_back(bridge.original_model)
+        yield bridge.original_model
+    finally:
+        for module, name, child in reversed(swapped):
+            module._modules[name] = child
+
+
+def foreign_hooks(bridge: Any) -> str | None:
+    """The name of a hook that somebody else has put on the model, or None.
+
+    TransformerLens's own wrappers use torch hooks to serve their hook points; what counts are
+    functions added to hook points and torch hooks on the Hugging Face modules themselves.
+    """
+    for name, point in bridge.hook_dict.items():
+        for handle in point.fwd_hooks:
+            # OPT's wrapper puts hooks of its own on a hook point; those are not the user's.
+            owner = getattr(handle.user_hook, "__module__", None) or ""
+            if not owner.startswith("transformer_lens."):
+                return name
+    with unbridged(bridge) as hf:
+        for name, module in hf.named_modules():
+            if module._forward_hooks or module._forward_pre_hooks:
+                return name
+    return None

@@ -1,0 +1,169 @@
+"""Read and check the head of a GGUF file: what it holds, and whether all of it is there."""
+
+import struct
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from tlkit.errors import SpecError
+
+# Format codes of the scalar value types, by the number that stands for them in the file.
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_STRING, _ARRAY = 8, 9
+_VERSIONS = (2, 3)
+_LONGEST_HEAD = 1 << 28  # bytes of header that are read at most
+
+
+@dataclass(frozen=True)
+class GgufHead:
+    """What stands before the weights in a GGUF file.
+
+    Attributes:
+        values: The metadata; arrays are given as their length.
+        shapes: Each tensor's shape, fastest axis first, as the file has it.
+    """
+
+    values: dict[str, Any]
+    shapes: dict[str, tuple[int, ...]]
+
+    @property
+    def architecture(self) -> str:
+        """The family as GGUF names it, such as "llama"."""
+        return str(self.values.get("general.architecture", ""))
+
+    @property
+    def elements(self) -> int:
+        """Number of weights."""
+        return sum(prod(shape) for shape in self.shapes.values())
+
+
+class _Cursor:
+    """Reads little-endian values one after the other."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.at = data, 0
+
+    def scalar(self, code: str) -> Any:
+        (value,) = struct.unpack_from(f"<{code}", self.data, self.at)
+        self.at += struct.calcsize(f"<{code}")
+        return value
+
+    def text(self) -> str:
+        length = self.scalar("Q")
+        if self.at + length > len(self.data):
+            raise struct.error("text runs past the end")
+        value = self.data[self.at : self.at + length].decode("utf-8", "replace")
+        self.at += length
+        return value
+
+    def value(self, kind: int) -> Any:
+        if kind == _STRING:
+            return self.text()
+        if kind == _ARRAY:
+            return self._array()
+        if kind not in _SCALARS:
+            raise struct.error(f"unknown value type {kind}")
+        return self.scalar(_SCALARS[kind])
+
+    def _array(self) -> int:
+        """Pass over an array, and give its length."""
+        kind, length = self.scalar("I"), self.scalar("Q")
+        if kind in _SCALARS:
+            self.at += length * struct.calcsize(_SCALARS[kind])
+        elif kind == _STRING:
+            for _ in range(length):
+                self.at += 8 + struct.unpack_from("<Q", self.data, self.at)[0]
+        else:
+            for _ in range(length):
+                self.value(kind)
+        if self.at > len(self.data):
+            raise struct.error("an array runs past the end")
+        return length
+
+
+def _tensors(cursor: _Cursor, count: int) -> dict[str, tuple[tuple[int, ...], int, int]]:
+    """Read the table of tensors: shape, type and offset of each."""
+    tensors = {}
+    for _ in range(count):
+        name = cursor.text()
+        shape = tuple(cursor.scalar("Q") for _ in range(cursor.scalar("I")))
+        tensors[name] = (shape, cursor.scalar("I"), cursor.scalar("Q"))
+    return tensors
+
+
+def _bytes_of(shape: tuple[int, ...], kind: int, name: str, path: Path) -> int:
+    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+
+    try:
+        block, size = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
+    except (ValueError, KeyError):
+        raise SpecError(
+            f"{path} stores {name} in a type (number {kind}) that the installed gguf package does "
+            f"not know; a newer one may: pip install -U gguf."
+        ) from None
+    return prod(shape) // block * size
+
+
+def _magic(data: bytes, path: Path) -> None:
+    if data[:4] != b"GGUF":
+        raise SpecError(f"{path} is not a GGUF file: it does not start with the letters GGUF.")
+    version = int.from_bytes(data[4:8], "little")
+    if version not in _VERSIONS:
+        raise SpecError(
+            f"{path} is GGUF of version {version}; versions 2 and 3, little-endian, can be read."
+        )
+
+
+def read_head(path: Path) -> GgufHead:
+    """Read a GGUF file's metadata and table of tensors, and check that the file holds them all.
+
+    Args:
+        path: The file.
+
+    Returns:
+        What it says of itself; no weight is read.
+
+    Raises:
+        SpecError: The file is no GGUF, of another version, cut short or one part of several.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        data = file.read(min(size, _LONGEST_HEAD))
+    _magic(data, path)
+    cursor = _Cursor(data)
+    cursor.at = 8
+    try:
+        count, pairs = cursor.scalar("Q"), cursor.scalar("Q")
+        values = {}
+        for _ in range(pairs):
+            name = cursor.text()
+            values[name] = cursor.value(cursor.scalar("I"))
+        tensors = _tensors(cursor, count)
+    except (struct.error, OverflowError, MemoryError):
+        raise SpecError(
+            f"{path} is a damaged or cut GGUF file: its header does not end; fetch it again."
+        ) from None
+    alignment = max(int(values.get("general.alignment", 32)), 1)
+    start = -(-cursor.at // alignment) * alignment
+    _all_inside(path, size, start, tensors)
+    if int(values.get("split.count", 1)) > 1:
+        raise SpecError(
+            f"{path} is one part of {values['split.count']}; join the parts into one file first "
+            f"(llama-gguf-split --merge)."
+        )
+    return GgufHead(values, {name: shape for name, (shape, _, _) in tensors.items()})
+
+
+def _all_inside(
+    path: Path, size: int, start: int, tensors: dict[str, tuple[tuple[int, ...], int, int]]
+) -> None:
+    if not tensors:
+        raise SpecError(f"{path} is a GGUF file without weights; it may hold only a vocabulary.")
+    for name, (shape, kind, offset) in tensors.items():
+        end = start + offset + _bytes_of(shape, kind, name, path)
+        if end > size:
+            raise SpecError(
+                f"{path} is cut short: {name} would end at byte {end:,} and the file has "
+                f"{size:,}; fetch it again."
+            )

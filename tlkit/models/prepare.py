@@ -1,0 +1,220 @@
+"""From a source to a Hugging Face model and its tokenizer, everything checked before it is heavy."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tlkit.errors import SpecError
+from tlkit.models.adapters import check_adapter, merge_adapter
+from tlkit.models.embedded import EMBEDDED, embedded_folder
+from tlkit.models.families import (
+    check_family,
+    check_quantisation,
+    check_raw_config,
+    family_of,
+    unsupported,
+)
+from tlkit.models.files import Place, gguf_read_once, load_config, load_model, place_tokenizer
+from tlkit.models.gguf_file import GgufHead, read_head
+from tlkit.models.hub import find_on_hub, has_tokenizer
+from tlkit.models.keywords import Request
+from tlkit.models.memory import check_memory, on_meta, weight_bytes
+from tlkit.models.sources import Source
+from tlkit.models.tiny import tiny, tiny_tokenizer
+from tlkit.models.tokenizers import (
+    check_tokenizer_files,
+    check_vocabulary,
+    given_tokenizer,
+    load_tokenizer,
+    no_tokenizer,
+)
+from tlkit.models.validate import check_folder, check_weights
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+class Prepared(NamedTuple):
+    """A model ready to be hooked, its tokenizer, and the revision that it is of."""
+
+    model: "PreTrainedModel"
+    tokenizer: "PreTrainedTokenizerBase"
+    revision: str | None = None
+
+
+def default_device() -> str:
+    """Choose the first GPU, or the CPU without one."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _load(place: Place, request: Request, revision: str | None) -> Prepared:
+    """Load what has passed the checks of its files; shape, memory and tokenizer come first."""
+    import torch
+
+    dtype, device = request.dtype or torch.float32, request.device or default_device()
+    with gguf_read_once(place):
+        config = load_config(place)
+        family_of(config, place.label)
+        skeleton = on_meta(config, request.trust_remote_code)
+        if request.device_map is None:
+            check_memory(place.label, weight_bytes(skeleton, dtype), dtype, device)
+        if request.adapter is not None:
+            check_adapter(request.adapter, skeleton, place.label)
+        tokenizer = (
+            place_tokenizer(place)
+            if request.tokenizer is None
+            else given_tokenizer(request.tokenizer, request.trust_remote_code)
+        )
+        check_vocabulary(tokenizer, config.get_text_config().vocab_size, place.label)
+        model = load_model(
+            place, dtype=dtype, config=config, device=device, device_map=request.device_map
+        )
+    if request.adapter is not None:
+        model = merge_adapter(model, request.adapter, place.label)
+    return Prepared(model, tokenizer, revision)
+
+
+def from_folder(
+    folder: Path, request: Request, label: str | None = None, revision: str | None = None
+) -> Prepared:
+    """Load a model folder as transformers' `save_pretrained` writes it."""
+    label = label or str(folder)
+    check_raw_config(check_folder(folder), label, request.trust_remote_code)
+    if request.tokenizer is None:
+        check_tokenizer_files(folder)
+    check_weights(folder)
+    place = Place.of_folder(folder, label, trust_remote_code=request.trust_remote_code)
+    return _load(place, request, revision)
+
+
+def _check_head(head: GgufHead, file: Path) -> None:
+    """Refuse GGUF files that transformers cannot read, or would read wrongly without a word."""
+    from transformers.integrations.gguf.utils import GGUF_ARCHS
+    from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
+
+    family = head.architecture
+    if "bert" in family:
+        raise SpecError(
+            f"{file} is an encoder-only model ({family}): it predicts no next token, which every "
+            f"tlkit study needs."
+        )
+    if family not in {*GGUF_SUPPORTED_ARCHITECTURES, *GGUF_ARCHS}:
+        raise unsupported(family or "model of no named family", str(file))
+    scaling = head.values.get(f"{family}.rope.scaling.type", "none")
+    factor = float(head.values.get(f"{family}.rope.scaling.factor", 1.0))
+    if any("rope_factors" in name for name in head.shapes) or (scaling != "none" and factor != 1.0):
+        raise SpecError(
+            f"{file} scales its rotary positions ({scaling}, {factor:g}), which transformers does "
+            f"not read from GGUF: its numbers would be wrong; load the safetensors model instead."
+        )
+
+
+def from_gguf(
+    file: Path, request: Request, label: str | None = None, revision: str | None = None
+) -> Prepared:
+    """Load a GGUF file, its weights dequantised."""
+    _check_head(read_head(file), file)
+    return _load(Place.of_gguf(file, label), request, revision)
+
+
+def from_embedded(request: Request) -> Prepared:
+    """Load the embedded model from its copy in the user's cache."""
+    path, version = embedded_folder()
+    load = from_folder if path.is_dir() else from_gguf
+    return load(path, request, EMBEDDED, version)
+
+
+def from_hub(name: str, request: Request) -> Prepared:
+    """Load a model of the hub, all of it from one commit."""
+    found = find_on_hub(name, request.revision, request.trust_remote_code)
+    check_raw_config(found.raw, found.place.label, request.trust_remote_code)
+    if request.tokenizer is None and not has_tokenizer(found):
+        raise no_tokenizer(found.place.label)
+    return _load(found.place, request, found.commit)
+
+
+def from_tiny(family: str, request: Request) -> Prepared:
+    """Build a tiny random model, in the type and place asked for."""
+    model = tiny(family)
+    move(model, request.dtype, request.device)
+    tokenizer = request.tokenizer
+    return Prepared(
+        model,
+        tiny_tokenizer() if tokenizer is None else given_tokenizer(tokenizer, False),
+    )
+
+
+def move(model: "PreTrainedModel", dtype: "torch.dtype | None", device: str | None) -> None:
+    """Cast weights as loading in that type does: buffers such as rotary frequencies stay fp32."""
+    if device is not None:
+        model.to(device)  # pyright: ignore[reportArgumentType]
+    if dtype is None:
+        return
+    for weight in model.parameters():
+        if weight.is_floating_point() and weight.dtype != dtype:
+            weight.data = weight.data.to(dtype)
+    model.config.dtype = dtype
+
+
+def check_object(model: "PreTrainedModel", label: str) -> None:
+    """Refuse a model object that has no head, no weights, or packed weights.
+
+    Raises:
+        SpecError: It is one of those.
+    """
+    family = type(model).__name__
+    config: Mapping[str, Any] = model.config.to_dict()
+    check_raw_config({**config, "quantization_config": None}, label, True)
+    check_family(family, label)
+    weights = list(model.parameters())
+    if any(weight.is_meta for weight in weights):
+        raise SpecError(f"{label} has no weights in memory (meta device); load it first.")
+    settings = getattr(model.config, "quantization_config", None)
+    packed = any(not w.is_floating_point() or w.dtype.itemsize < 2 for w in weights)
+    if packed or (settings and "gguf" not in str(settings)):
+        check_quantisation(settings or {"quant_method": "packed weights"}, label)
+
+
+def from_object(source: Source, request: Request) -> Prepared:
+    """Take a Hugging Face model as it is; it is hooked in place and keeps working."""
+    model = source.value
+    check_object(model, source.label)
+    if request.tokenizer is not None:
+        tokenizer = given_tokenizer(request.tokenizer, request.trust_remote_code)
+    else:
+        tokenizer = _tokenizer_of(model)
+    check_vocabulary(tokenizer, model.get_input_embeddings().weight.shape[0], source.label)
+    move(model, request.dtype, request.device)
+    return Prepared(model.eval(), tokenizer, getattr(model.config, "_commit_hash", None))
+
+
+def _tokenizer_of(model: "PreTrainedModel") -> "PreTrainedTokenizerBase":
+    """Find the tokenizer where an object says that it came from, on this machine only."""
+    name = model.config.name_or_path
+    label = f"This {type(model).__name__}"
+    if not name:
+        raise no_tokenizer(label)
+    try:
+        return load_tokenizer(name, source=label, local_files_only=True)
+    except SpecError:
+        raise no_tokenizer(label) from None
+
+
+def prepare(source: Source, request: Request) -> Prepared:
+    """Load whatever a source is, short of hooking it."""
+    match source.kind:
+        case "tiny":
+            return from_tiny(source.value, request)
+        case "embedded":
+            return from_embedded(request)
+        case "folder":
+            return from_folder(source.value, request)
+        case "gguf":
+            return from_gguf(source.value, request)
+        case "hub":
+            return from_hub(source.value, request)
+        case _:
+            return from_object(source, request)
