@@ -36,15 +36,15 @@ class EdgeIntervention:
                 object.__setattr__(self, name, tuple(value))
 
     def edges(
-        self, length: int, spans: Mapping[str, Sequence[Any]], example: int
+        self, prompt: int, length: int, spans: Mapping[str, Sequence[Any]], example: int
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The query and key positions in one prompt of ``length`` tokens."""
-        keys = positions(self.keys, length, spans, example)
+        """The query and key positions in a prompt, of ``length`` tokens with what follows it."""
+        keys = positions(self.keys, prompt, spans, example)
         if not keys:
             return (), ()
         if self.queries is None:
             return tuple(range(max(keys) + 1, length)), keys
-        return positions(self.queries, length, spans, example), keys
+        return positions(self.queries, prompt, spans, example), keys
 
 
 @dataclass(frozen=True)

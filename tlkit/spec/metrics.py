@@ -124,6 +124,9 @@ class AnswerProb:
     log: bool = False
     name: str = "answer_prob"
 
+    teacher_forced = True
+    """The prompt is run with all but the answer's last token behind it."""
+
     @property
     def unit(self) -> str:
         """Probability, 0 to 1, or nats."""

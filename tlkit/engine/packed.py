@@ -1,0 +1,299 @@
+"""The packed engine: all changed tokens of all lanes rise through the model's blocks together.
+
+Nothing below a lane's entry layer or left of its first changed position differs from the base
+run, by causality. So a lane is only its changed tokens; in each block they attend to the base
+run's keys before them and to their own lane's keys. Each block is called once per chunk of tokens
+with the model's own modules, its attention served by this class through the seam.
+"""
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tlkit.engine.edits import EDGE, Edit
+from tlkit.engine.lanes import Lane, View, make_view
+from tlkit.engine.embeddings import stream_of_embeddings
+from tlkit.engine.record import Run, watch_slot
+from tlkit.engine.seam import grouped_scores, mixed_values, seam
+from tlkit.engine.sources import Sources
+from tlkit.errors import EngineError
+from tlkit.models.bridge import Parts
+from tlkit.spec.sites import EDGES
+
+_CACHES = ("past_key_values", "past_key_value", "layer_past", "cache")
+
+
+class Packed:
+    """Runs lanes on a recorded base run.
+
+    Args:
+        parts: The model.
+        base: Its recorded run.
+        sources: What edits put in.
+        lanes: In order of entry layer.
+        chunk: Tokens per call of a block.
+        after: Called with (layer, self) when the stream that enters ``layer`` is complete.
+    """
+
+    def __init__(
+        self, parts: Parts, base: Run, sources: Sources, lanes: Sequence[Lane], *,
+        chunk: int = 1024, after: Callable[[int, "Packed"], None] | None = None,
+    ) -> None:  # fmt: skip
+        self.parts, self.base, self.sources = parts, base, sources
+        self.lanes, self.chunk, self.after = lanes, chunk, after
+        self.offsets = [0]
+        for lane in lanes:
+            self.offsets.append(self.offsets[-1] + lane.rows)
+        width = base.stream[0].shape[-1]
+        self.stream = base.stream[0].new_empty(self.offsets[-1], width)
+        self.view: View
+        self.hidden: Tensor
+        self._views: dict[Any, View] = {}
+
+    def run(self, progress: Callable[[int], None] | None = None) -> Tensor:
+        """The stream that leaves the last block, ``[row, d_model]``, lanes in order."""
+        components = {
+            edit.component for lane in self.lanes for some in lane.edits.values() for edit in some
+        }
+        with torch.no_grad(), seam(self.parts, self), contextlib.ExitStack() as stack:
+            self._watch(components, stack)
+            entered = 0
+            for layer in range(self.parts.n_layers + 1):
+                begin = entered
+                while entered < len(self.lanes) and self.lanes[entered].entry == layer:
+                    entered += 1
+                self._enter(begin, entered, layer)
+                self._edit_stream(entered, layer)
+                if self.after:
+                    self.after(layer, self)
+                if layer < self.parts.n_layers:
+                    self._rise(begin, entered, layer)
+                if progress:
+                    progress(layer)
+        return self.stream
+
+    def _watch(self, components: set[str], stack: contextlib.ExitStack) -> None:
+        inside = components - {"embed", "resid_pre", "resid_post", "z", EDGE, *EDGES}
+        for component in inside:
+            layers = {
+                edit.layer for lane in self.lanes for some in lane.edits.values()
+                for edit in some if edit.component == component
+            }  # fmt: skip
+            for layer in layers:
+                stack.callback(watch_slot(self.parts, component, layer, self._edit_inside).remove)
+
+    def _enter(self, begin: int, end: int, layer: int) -> None:
+        """Give entering lanes the base run's stream."""
+        if begin == end:
+            return
+        view = make_view(
+            self.lanes[begin:end], self.offsets[begin:end], layer, self.stream.device, own=True
+        )
+        self.stream[view.rows] = self.base.stream[layer][view.example[view.lane], view.position]
+        if layer == 0:
+            self._embed(begin, end)
+
+    def _embed(self, begin: int, end: int) -> None:
+        """Recompute the stream of lanes whose token embeddings are edited."""
+        changed, embeddings = [], []
+        for index in range(begin, end):
+            lane = self.lanes[index]
+            edits = [edit for edit in lane.edits.get(0, ()) if edit.component == "embed"]
+            if edits:
+                rows = self.base.sites["embed", 0][lane.example, : lane.stop].clone()
+                for edit in edits:
+                    where = list(edit.positions)
+                    rows[where] = self._edited(edit, lane.example, rows[where])
+                changed.append(index)
+                embeddings.append(rows)
+        if changed:
+            streams = stream_of_embeddings(self.parts, embeddings)
+            for index, stream in zip(changed, streams, strict=True):
+                rows = slice(self.offsets[index], self.offsets[index + 1])
+                self.stream[rows] = stream[self.lanes[index].start : self.lanes[index].stop]
+
+    def _edit_stream(self, count: int, layer: int) -> None:
+        """Apply edits of the stream that enters ``layer`` (or leaves the block before it)."""
+        for index in range(count):
+            lane = self.lanes[index]
+            for edit in lane.edits.get(layer, ()):
+                if edit.component in ("resid_pre", "resid_post"):
+                    rows = self.stream[self.offsets[index] : self.offsets[index + 1]]
+                    where = [p - lane.start for p in edit.positions]
+                    rows[where] = self._edited(edit, lane.example, rows[where])
+
+    def _rise(self, begin: int, end: int, layer: int) -> None:
+        """Run one block on every lane that is in the stack."""
+        narrow = begin
+        while narrow < end and self.lanes[narrow].touched is None:
+            narrow += 1
+        for first, last in self._chunks(0, narrow, [lane.rows for lane in self.lanes[:narrow]]):
+            view = self._view(first, last, layer)
+            self.stream[view.rows] = self._block(view, layer, self.stream[view.rows])
+        counts = [len(lane.touched or ()) for lane in self.lanes[narrow:end]]
+        for first, last in self._chunks(narrow, end, counts):
+            self._rise_narrow(first, last, layer)
+
+    def _rise_narrow(self, first: int, last: int, layer: int) -> None:
+        """A block in which only some of a lane's tokens change, none of them a key of another."""
+        lanes, offsets = self.lanes[first:last], self.offsets[first:last]
+        device = self.stream.device
+        whole = make_view(lanes, offsets, layer, device, own=True)
+        view = make_view(lanes, offsets, layer, device, own=False)
+        base = self.base.stream
+        out = self._block(view, layer, base[layer][view.example[view.lane], view.position])
+        self.stream[whole.rows] = base[layer + 1][whole.example[whole.lane], whole.position]
+        self.stream[view.rows] = out
+
+    def _chunks(self, begin: int, end: int, rows: list[int]) -> list[tuple[int, int]]:
+        """Neighbouring lanes of about ``chunk`` tokens together."""
+        found: list[tuple[int, int]] = []
+        first, tokens = begin, 0
+        for index, count in zip(range(begin, end), rows, strict=True):
+            if index > first and tokens + count > self.chunk:
+                found.append((first, index))
+                first, tokens = index, 0
+            tokens += count
+        if first < end:
+            found.append((first, end))
+        return found
+
+    def _view(self, first: int, last: int, layer: int) -> View:
+        """A view of whole lanes; its index tensors are kept while the same lanes are asked for."""
+        key = (first, last)
+        if key not in self._views:
+            self._views[key] = make_view(
+                self.lanes[first:last], self.offsets[first:last], layer, self.stream.device, own=True
+            )
+        view = self._views[key]
+        view.edits = {}
+        for index, lane in enumerate(view.lanes):
+            for edit in lane.edits.get(layer, ()):
+                view.edits.setdefault(edit.component, []).append((index, edit))
+        return view
+
+    def _call(self, view: View, layer: int) -> None:
+        self.stream[view.rows] = self._block(view, layer, self.stream[view.rows])
+
+    def _block(self, view: View, layer: int, hidden: Tensor) -> Tensor:
+        """One block of the model on the rows of a view."""
+        self.view, self.hidden = view, hidden
+        arguments: dict[str, Any] = {"hidden_states": hidden[None]}
+        for name, value in self.base.arguments[layer].items():
+            if name == "attention_mask" or name in _CACHES:
+                value = None
+            elif name == "use_cache":
+                value = False
+            elif name == "position_embeddings" and value is not None:
+                value = tuple(part[:1, view.position] for part in value)
+            elif name in ("position_ids", "cache_position") and value is not None:
+                value = value[..., :1, :][..., view.position] if value.ndim > 1 else view.position
+            arguments[name] = value
+        out = self.parts.blocks[layer](**arguments)
+        return (out if torch.is_tensor(out) else out[0])[0]
+
+    def attend(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float,
+        softcap: float | None,
+    ) -> Tensor:  # fmt: skip
+        """Attention of the view's rows, each lane on its own keys, with the layer's edits."""
+        view = self.view
+        queries = self._laid_out(q[0].transpose(0, 1), view)
+        keys = self.base.keys[layer][view.example, : view.keys]
+        values = self.base.values[layer][view.example, : view.keys]
+        if view.own:
+            keys[view.lane, view.position] = k[0].transpose(0, 1)
+            values[view.lane, view.position] = v[0].transpose(0, 1)
+        scores = grouped_scores(queries, keys.transpose(1, 2), scale, softcap)
+        scores += self._bias(view, layer, scores.dtype)
+        self._edit_scores(scores, view)
+        pattern = scores.softmax(-1, dtype=torch.float32)
+        if "attn_scores" in view.edits or EDGE in view.edits:
+            pattern = pattern.nan_to_num(0.0)
+        self._edit_pattern(pattern, view)
+        z = mixed_values(pattern.to(values.dtype), values.transpose(1, 2))
+        z = z[view.lane, view.column]
+        self._edit_rows("z", z)
+        return z[None]
+
+    def _laid_out(self, rows: Tensor, view: View) -> Tensor:
+        """Rows ``[row, head, d_head]`` as ``[lane, head, column, d_head]``."""
+        if len(rows) == len(view.lanes) * view.width:
+            return rows.reshape(len(view.lanes), view.width, *rows.shape[1:]).transpose(1, 2)
+        laid = rows.new_zeros(len(view.lanes), view.width, *rows.shape[1:])
+        laid[view.lane, view.column] = rows
+        return laid.transpose(1, 2)
+
+    def _bias(self, view: View, layer: int, dtype: torch.dtype) -> Tensor:
+        """0 where a query sees a key, minus infinity elsewhere, ``[lane, 1, column, key]``."""
+        visible = self.base.visible[layer]
+        if id(visible) not in view.biases:
+            seen = visible[view.queries][..., : view.keys]
+            bias = torch.zeros(seen.shape, dtype=dtype, device=seen.device)
+            view.biases[id(visible)] = bias.masked_fill_(~seen, -torch.inf)[:, None]
+        return view.biases[id(visible)]
+
+    def _edit_scores(self, scores: Tensor, view: View) -> None:
+        for index, edit in view.edits.get("attn_scores", ()):
+            self._edit_edges(scores, view, index, edit)
+        for index, edit in view.edits.get(EDGE, ()):
+            if edit.intervention.factor is None:  # type: ignore[union-attr]
+                scores[_edge_index(view, index, edit, scores)] = -torch.inf
+
+    def _edit_pattern(self, pattern: Tensor, view: View) -> None:
+        for index, edit in view.edits.get(EDGE, ()):
+            factor = edit.intervention.factor  # type: ignore[union-attr]
+            if factor is not None:
+                pattern[_edge_index(view, index, edit, pattern)] *= factor
+        for index, edit in view.edits.get("pattern", ()):
+            self._edit_edges(pattern, view, index, edit)
+
+    def _edit_edges(self, weights: Tensor, view: View, index: int, edit: Edit) -> None:
+        where = _edge_index(view, index, edit, weights)
+        edited = self._edited(edit, view.lanes[index].example, weights[where])
+        # What a query may not see stays unseen.
+        seen = self.base.visible[edit.layer][list(edit.positions)][:, list(edit.keys)]
+        weights[where] = torch.where(seen, edited.to(weights.dtype), weights[where])
+
+    def _edit_inside(self, component: str, layer: int, value: Tensor) -> None:
+        if component == "resid_mid" and component in self.view.edits:
+            middle = self.hidden + value
+            self._edit_rows(component, middle)
+            value.copy_(middle - self.hidden)
+        else:
+            self._edit_rows(component, value)
+
+    def _edit_rows(self, component: str, value: Tensor) -> None:
+        for index, edit in self.view.edits.get(component, ()):
+            rows = self.view.at(index, edit.positions)
+            kept = value[rows] if edit.head is None else value[rows, edit.head]
+            edited = self._edited(edit, self.view.lanes[index].example, kept)
+            if edit.head is None:
+                value[rows] = edited
+            else:
+                value[rows, edit.head] = edited
+
+    def _edited(self, edit: Edit, example: int, act: Tensor) -> Tensor:
+        edited = edit.intervention.edit(act, self.sources.get(edit, example))  # type: ignore[union-attr]
+        if edited.shape != act.shape:
+            raise EngineError(
+                f"{type(edit.intervention).__name__}.edit returned {tuple(edited.shape)} for an "
+                f"activation of {tuple(act.shape)} at {edit.component} of layer {edit.layer}."
+            )
+        return edited.to(act.dtype)
+
+
+def _edge_index(view: View, index: int, edit: Edit, weights: Tensor) -> tuple[Any, ...]:
+    """Indices of an edit's heads, queries and keys in ``[lane, head, column, key]``."""
+    columns = view.columns(index, edit.positions)
+    if isinstance(columns, slice):
+        columns = torch.arange(columns.start, columns.stop, device=weights.device)
+    keys = torch.tensor(edit.keys, device=weights.device)
+    if edit.head is not None:
+        return (index, edit.head, columns[:, None], keys[None])
+    heads = range(weights.shape[1]) if edit.heads is None else edit.heads
+    chosen = torch.tensor(list(heads), device=weights.device)
+    return (index, chosen[:, None, None], columns[None, :, None], keys[None, None])

@@ -1,0 +1,101 @@
+"""The way into a model's own attention: q, k and v after rotary and norms, z on the way out.
+
+A function of ours is registered with transformers' `AttentionInterface`; modules that use it then
+leave softmax(q k) v to a handler, and do everything else themselves. GPT-J has the same seam as a
+method, ``_attn``.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from tlkit.errors import EngineError
+from tlkit.models.bridge import Parts, unbridged
+
+NAME = "tlkit"
+_HARMLESS = {"position_ids", "cache_position", "position_embeddings"}
+
+
+class Handler(Protocol):
+    """What computes attention for a run."""
+
+    def attend(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float,
+        softcap: float | None,
+    ) -> Tensor:  # fmt: skip
+        """From q ``[batch, head, pos, d_head]``, k and v with kv heads, z ``[batch, pos, head, d]``."""
+        ...
+
+
+def _interface(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
+    scaling: float | None = None, dropout: float = 0.0, softcap: float | None = None,
+    **others: Any,
+) -> tuple[Tensor, None]:  # fmt: skip
+    strange = [n for n, x in others.items() if torch.is_tensor(x) and n not in _HARMLESS]
+    if strange:
+        raise EngineError(f"{type(module).__name__} adds {', '.join(strange)} to its attention.")
+    handler, layer = module.__dict__["_tlkit"]
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    return handler.attend(layer, query, key, value, attention_mask, scale, softcap), None
+
+
+def _gptj(module: Any, handler: Handler, layer: int) -> Any:
+    def attn(query: Tensor, key: Tensor, value: Tensor, attention_mask: Any = None) -> Any:
+        # GPT-J computes its scores in float32 whatever the weights are.
+        scale = 1.0 / float(module.scale_attn)
+        z = handler.attend(layer, query.float(), key.float(), value, attention_mask, scale, None)
+        return z.transpose(1, 2), None
+
+    return attn
+
+
+def _register() -> None:
+    from transformers import AttentionInterface
+    from transformers.masking_utils import AttentionMaskInterface, eager_mask
+
+    AttentionInterface.register(NAME, _interface)
+    AttentionMaskInterface.register(NAME, eager_mask)
+
+
+@contextlib.contextmanager
+def seam(parts: Parts, handler: Handler) -> Iterator[Any]:
+    """The model's own modules, their attention computed by ``handler``; undone on leaving."""
+    _register()
+    with unbridged(parts.bridge) as hf:
+        configs = {id(m.config): m.config for m in hf.modules() if hasattr(m, "config")}
+        before = [(config, config._attn_implementation) for config in configs.values()]
+        try:
+            for config in configs.values():
+                config._attn_implementation = NAME
+            for layer, attention in enumerate(parts.attentions):
+                attention.__dict__["_tlkit"] = (handler, layer)
+                if hasattr(attention, "_attn") and hasattr(attention, "scale_attn"):
+                    attention.__dict__["_attn"] = _gptj(attention, handler, layer)
+            yield hf
+        finally:
+            for config, implementation in before:
+                config._attn_implementation = implementation
+            for attention in parts.attentions:
+                attention.__dict__.pop("_tlkit", None)
+                attention.__dict__.pop("_attn", None)
+
+
+def grouped_scores(q: Tensor, k: Tensor, scale: float, softcap: float | None) -> Tensor:
+    """Attention scores ``[batch, head, query, key]`` of grouped heads, without repeating keys."""
+    batch, heads, queries, width = q.shape
+    groups = k.shape[1]
+    folded = (q * scale).reshape(batch, groups, heads // groups * queries, width)
+    scores = torch.matmul(folded, k.transpose(-1, -2)).view(batch, heads, queries, k.shape[2])
+    return scores if softcap is None else torch.tanh(scores / softcap) * softcap
+
+
+def mixed_values(pattern: Tensor, v: Tensor) -> Tensor:
+    """pattern ``[batch, head, query, key]`` times v: ``[batch, query, head, d_head]``."""
+    batch, heads, queries, keys = pattern.shape
+    groups = v.shape[1]
+    folded = pattern.reshape(batch, groups, heads // groups * queries, keys)
+    return torch.matmul(folded, v).view(batch, heads, queries, v.shape[-1]).transpose(1, 2)
