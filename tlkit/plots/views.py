@@ -1,0 +1,107 @@
+"""Which picture a dataset gets: chosen by its study, else by its dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import xarray as xr
+
+from tlkit.errors import SpecError
+from tlkit.plots.curves import curve
+from tlkit.plots.heatmaps import heatmap
+from tlkit.plots.selection import REPEATS, default_variable, pick
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+
+@dataclass(frozen=True)
+class View:
+    """The usual picture of a study; dimensions that a dataset lacks are left out."""
+
+    variable: str
+    x: str = "layer"
+    y: str | None = None
+    """With y it is a heat map, without a curve."""
+    lines: str | None = None
+    dash: str | None = None
+    panel: str | None = None
+
+
+VIEWS: dict[str, View] = {
+    "pathways": View("delta_p", lines="dataset", dash="anchor", panel="model"),
+    "conditions": View("attention_weight", x="pos", lines="condition"),
+    "variance": View("variance", lines="model", dash="kind"),
+    "layer_probes": View("f1", y="model", panel="site"),
+    "ablation": View("kl", lines="model", panel="site"),
+    "abliteration": View("candidate_score", x="pos", y="layer"),
+}
+
+
+def plot(
+    ds: xr.Dataset,
+    *,
+    variable: str | None = None,
+    metric: str | None = None,
+    example: int | None = None,
+    select: Mapping[str, Any] | None = None,
+    title: str | None = None,
+) -> go.Figure:
+    """The picture that a dataset's schema asks for.
+
+    A study's own datasets get its usual figure. Any other dataset gets a curve for one
+    dimension and a heat map for two; examples, documents, folds and seeds are averaged.
+
+    Args:
+        ds: a dataset of `tlkit.run` or of a study.
+        variable: what to draw, in place of the usual one.
+        metric: which metric; the first when not said.
+        example: the example to draw instead of the mean.
+        select: dimension to label, for dimensions that the picture has no room for.
+        title: title in place of the one that names what is fixed and averaged.
+
+    Raises:
+        SpecError: more dimensions are left than a picture has, with what to select.
+    """
+    view = VIEWS.get(str(ds.attrs.get("study", "")))
+    if view is not None and variable in (None, view.variable) and view.variable in ds.data_vars:
+        return _usual(view, ds, metric, example, select, title)
+    name = variable or default_variable(ds)
+    common = {"example": example, "title": title}
+    data = pick(ds, name, metric, select)
+    free = [str(d) for d in data.dims if d not in REPEATS and data.sizes[d] > 1]
+    if len(free) == 1:
+        return curve(data, free[0], **common)
+    if len(free) == 2:
+        return heatmap(data, **common)
+    if not free:
+        raise SpecError(
+            f"'{name}' is one number here, not a picture: read it with ds['{name}'].mean().item()."
+        )
+    example_label = data[free[-1]].values[0]
+    raise SpecError(
+        f"'{name}' varies along {', '.join(f'{d} ({data.sizes[d]})' for d in free)} and a picture "
+        f"has two of them: choose a place, e.g. plot(ds, select={{'{free[-1]}': "
+        f"{example_label!s}}})."
+    )
+
+
+def _usual(
+    view: View,
+    ds: xr.Dataset,
+    metric: str | None,
+    example: int | None,
+    select: Mapping[str, Any] | None,
+    title: str | None,
+) -> go.Figure:
+    data = pick(ds, view.variable, metric, select)
+
+    def there(dim: str | None) -> str | None:
+        return dim if dim in data.dims and data.sizes[dim] > 1 else None
+
+    common = {"example": example, "title": title, "panel": there(view.panel)}
+    if view.y is not None:
+        return heatmap(data, view.x, view.y, **common)
+    return curve(data, view.x, lines=there(view.lines), dash=there(view.dash), **common)
