@@ -59,10 +59,9 @@ def test_the_bar_is_silent_unless_someone_sees_it(capsys, monkeypatch):
         if forced is not None:
             monkeypatch.setenv("TLKIT_PROGRESS", forced)
         with Output() as output, output.progress() as bar:
-            bar.advance()
-            bar.start("layers", 2)
-            bar.advance()
-            bar.advance()
+            move = bar.stage("layers")
+            move(1, 2)
+            move(2, 2)
         out, err = capsys.readouterr()
         assert out == ""
         assert ("2/2" in err and "layers" in err) == (forced == "1")

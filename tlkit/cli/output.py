@@ -5,7 +5,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TextIO
 
 import typer
@@ -14,7 +14,6 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -80,20 +79,19 @@ class Output:
 
 
 class Bar:
-    """Progress of one stage after another."""
+    """One line of progress for each stage of a command."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
-        self._task: TaskID | None = None
 
-    def start(self, label: str, total: int) -> None:
-        """Begin a stage of `total` steps; the stage before counts as finished."""
-        self._task = self._progress.add_task(label, total=total)
+    def stage(self, label: str) -> Callable[[int, int], None]:
+        """A new line; returns a function of (steps done, steps in all) that moves it."""
+        task = self._progress.add_task(label, total=None)
 
-    def advance(self, steps: int = 1) -> None:
-        """Count `steps` as done."""
-        if self._task is not None:
-            self._progress.advance(self._task, steps)
+        def move(done: int, total: int) -> None:
+            self._progress.update(task, completed=done, total=total)
+
+        return move
 
 
 def plain(value: Any) -> Any:
