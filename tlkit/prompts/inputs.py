@@ -30,6 +30,11 @@ def texts(given: Any, kind: str, count: int | None = None, *, blank: bool = Fals
             raise SpecError(f"{kind}[{index}] is {entry!r}, which is not a text.")
         if not (entry if blank else entry.strip()):
             raise SpecError(f"{kind}[{index}] is empty; every prompt and every answer needs text.")
+        if any("\ud800" <= letter <= "\udfff" for letter in entry):
+            raise SpecError(
+                f"{kind}[{index}] holds half of a surrogate pair, which is no character; "
+                "repair the text's encoding."
+            )
     return [str(entry) for entry in entries]
 
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from tlkit.errors import SpecError
 from tlkit.prompts import build
@@ -64,7 +64,7 @@ class Prompts:
         spans: Mapping[str, Sequence[Asked]] | None = None,
         corrupted_spans: Mapping[str, Sequence[Asked]] | None = None,
         chat: bool = False,
-    ) -> Self:
+    ) -> "Prompts":
         """Make pairs of prompts whose answers differ.
 
         Args:
@@ -103,7 +103,7 @@ class Prompts:
         wrong_answers: Iterable[str] | None = None,
         spans: Mapping[str, Sequence[Asked]] | None = None,
         chat: bool = False,
-    ) -> Self:
+    ) -> "Prompts":
         """Make prompts without corrupted twins; the arguments are those of `from_pairs`.
 
         Raises:
@@ -123,7 +123,7 @@ class Prompts:
         model: Any = None,
         spans: Mapping[str, Sequence[tuple[int, int] | None]] | None = None,
         corrupted_spans: Mapping[str, Sequence[tuple[int, int] | None]] | None = None,
-    ) -> Self:
+    ) -> "Prompts":
         """Make prompts from token ids, which are used as they are.
 
         Args:

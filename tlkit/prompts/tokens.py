@@ -7,6 +7,7 @@ from typing import Any
 from tlkit.errors import SpecError
 from tlkit.models.text import encode
 from tlkit.prompts.chat import Rendered, render_user
+from tlkit.prompts.offsets import exact_offsets
 from tlkit.prompts.spans import Span, characters, short, touched
 
 
@@ -52,20 +53,16 @@ def with_one_bos(tokenizer: Any, text: str) -> tuple[list[int], list[tuple[int, 
     Returns:
         Token ids, and the characters of each; (0, 0) for what the tokenizer added.
     """
-    try:
-        encoded = encode(tokenizer, text, special=True)
-    except UnicodeError:
-        raise SpecError(
-            f"The text {short(text)!a} holds half of a surrogate pair, which is no character; "
-            "repair its encoding."
-        ) from None
+    encoded = encode(tokenizer, text, special=True)
     ids, offsets = list(encoded.ids), [tuple(pair) for pair in encoded.offsets]
     bos = getattr(tokenizer, "bos_token_id", None)
     if bos is not None and ids[:2] == [bos, bos] and offsets[0] == (0, 0):
         ids, offsets = ids[1:], offsets[1:]
     while len(ids) > 1 and text and offsets[-1] == (0, 0):
         ids, offsets = ids[:-1], offsets[:-1]
-    return ids, offsets
+    before = int(bool(ids) and ids[0] == bos and offsets[0] == (0, 0))
+    exact = exact_offsets(tokenizer, ids[before:], offsets[before:], text)
+    return ids, offsets[:before] + exact
 
 
 def tokenize(tokenizer: Any, text: str, *, chat: bool) -> Tokenized:
