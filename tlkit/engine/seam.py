@@ -7,7 +7,7 @@ method, ``_attn``.
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ NAME = "tlkit"
 _HARMLESS = {"position_ids", "cache_position", "position_embeddings"}
 
 
+@runtime_checkable
 class Handler(Protocol):
     """What computes attention for a run."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -27,6 +27,11 @@ class Job:
     worked: Worked
 
 
+@runtime_checkable
+Finished = Callable[[Sequence[int], np.ndarray], None]
+"""Called with the indices of jobs that are done and their values ``[metric, job]``."""
+
+
 class Backend(Protocol):
     """An engine, set up for prompts and metrics."""
 
@@ -34,6 +39,11 @@ class Backend(Protocol):
         """Values of an unchanged run: ``[metric, example]``."""
         ...
 
-    def values(self, jobs: Sequence[Job], progress: Progress | None = None) -> np.ndarray:
-        """Values of jobs: ``[metric, job]``."""
+    @property
+    def name(self) -> str:
+        """What it is called in results."""
+        ...
+
+    def run(self, jobs: Sequence[Job], finished: Finished, progress: Progress | None) -> None:
+        """Run jobs, in whatever order and groups, telling of each group when it is done."""
         ...
