@@ -132,7 +132,8 @@ def test_imports_point_to_the_left(path):
 @pytest.mark.parametrize("path", FILES, ids=relative)
 def test_files_and_functions_stay_small(path):
     text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= MAX_FILE
+    lines = text.count("\n")
+    assert lines <= MAX_FILE
     long = {
         f.name: length
         for f in functions(ast.parse(text))

@@ -7,7 +7,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tlkit.engine.run import run
     from tlkit.errors import EngineError, SpecError, TlkitError
+    from tlkit.models.load import HookedTransformer
+    from tlkit.plots import plot, report
+    from tlkit.prompts.prompts import Prompts
+    from tlkit.results.files import open, save
     from tlkit.spec.attention import Knockout, ScaleEdges
     from tlkit.spec.directions import Direction
     from tlkit.spec.interventions import Ablate, Intervention, Patch, Project, Skip, Steer
@@ -18,7 +23,12 @@ if TYPE_CHECKING:
 # Where each public name lives. The imports above say the same to type checkers, and `__all__` is
 # what they take as public; a test holds the three together.
 _HOME = {
+    "tlkit.engine.run": ("run",),
     "tlkit.errors": ("EngineError", "SpecError", "TlkitError"),
+    "tlkit.models.load": ("HookedTransformer",),
+    "tlkit.plots": ("plot", "report"),
+    "tlkit.prompts.prompts": ("Prompts",),
+    "tlkit.results.files": ("open", "save"),
     "tlkit.spec.attention": ("Knockout", "ScaleEdges"),
     "tlkit.spec.directions": ("Direction",),
     "tlkit.spec.interventions": ("Ablate", "Intervention", "Patch", "Project", "Skip", "Steer"),
@@ -35,12 +45,14 @@ __all__ = [
     "Condition",
     "Direction",
     "EngineError",
+    "HookedTransformer",
     "Intervention",
     "Knockout",
     "LogitDiff",
     "Metric",
     "Patch",
     "Project",
+    "Prompts",
     "ScaleEdges",
     "Site",
     "Skip",
@@ -48,6 +60,11 @@ __all__ = [
     "Steer",
     "Sweep",
     "TlkitError",
+    "open",
+    "plot",
+    "report",
+    "run",
+    "save",
 ]
 
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
