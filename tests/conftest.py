@@ -24,7 +24,7 @@ def embedded():
 def tiny_bridge():
     """A function from a family to its tiny hooked model; shared, so leave it as you found it."""
 
-    @functools.lru_cache(maxsize=None)
+    @functools.cache
     def load(family):
         return HookedTransformer.from_pretrained(f"tiny:{family}", device="cpu")
 

@@ -79,8 +79,9 @@ def _dequantise(gguf: Path, digest: str, folder: Path) -> None:
 
     place = Place.of_gguf(gguf, EMBEDDED)
     with gguf_read_once(place):
-        place_tokenizer(place).save_pretrained(folder)
-        model = load_model(place, config=load_config(place), dtype=torch.float32)
+        config = load_config(place)
+        place_tokenizer(place, config).save_pretrained(folder)
+        model = load_model(place, config=config, dtype=torch.float32)
     model.config.name_or_path = EMBEDDED
     model.save_pretrained(folder)
     note = {

@@ -1,6 +1,7 @@
 """Load a Hugging Face model from a folder, a GGUF file or the hub, nothing of it left to chance."""
 
 import contextlib
+import copy
 import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -46,12 +47,27 @@ class Place:
         return Path(self.name) / name if name else None
 
 
+def _metadata_once(read: Any) -> Any:
+    """Remember what a GGUF file's metadata say; tensors are read as before."""
+    known: dict[str, Any] = {}
+
+    def read_once(path: str, return_tensors: bool = False, **more: Any) -> Any:
+        if return_tensors:
+            return read(path, return_tensors=True, **more)
+        if path not in known:
+            known[path] = read(path)
+        return copy.deepcopy(known[path])
+
+    return read_once
+
+
 @contextlib.contextmanager
 def gguf_read_once(place: Place) -> Iterator[None]:
-    """Let transformers, which opens a GGUF file anew at every step, parse its header once.
+    """Let transformers do once what it does anew at every step of loading a GGUF file.
 
-    Config, tokenizer and weights each need the header, and a vocabulary of 50 000 words takes
-    seconds to parse. The bar that transformers draws over dequantisation is held back too.
+    Config, tokenizer and weights each parse the header, where a vocabulary of 50 000 words takes
+    seconds, and the table of names is made again for every module. The bar that transformers draws
+    over dequantisation is held back too.
     """
     if place.gguf is None:
         yield
@@ -59,15 +75,20 @@ def gguf_read_once(place: Place) -> Iterator[None]:
     import gguf
     from transformers import modeling_gguf_pytorch_utils as reading
 
-    reader, bar = gguf.GGUFReader, reading.tqdm
-    once = functools.lru_cache(maxsize=1)(reader)
+    swaps: list[tuple[Any, str, Any]] = [
+        (gguf, "GGUFReader", functools.lru_cache(maxsize=1)(gguf.GGUFReader)),
+        (gguf, "get_tensor_name_map", functools.lru_cache(maxsize=4)(gguf.get_tensor_name_map)),
+        (reading, "load_gguf_checkpoint", _metadata_once(reading.load_gguf_checkpoint)),
+        (reading, "tqdm", functools.partial(getattr(reading, "tqdm"), disable=True)),  # noqa: B009
+    ]
+    before = [(module, name, getattr(module, name)) for module, name, _ in swaps]
     try:
-        setattr(gguf, "GGUFReader", once)  # noqa: B010 (a type checker would see a new class)
-        setattr(reading, "tqdm", functools.partial(bar, disable=True))  # noqa: B010
+        for module, name, value in swaps:
+            setattr(module, name, value)
         yield
     finally:
-        setattr(gguf, "GGUFReader", reader)  # noqa: B010
-        setattr(reading, "tqdm", bar)  # noqa: B010
+        for module, name, value in before:
+            setattr(module, name, value)
 
 
 def _first_line(error: BaseException) -> str:
@@ -90,9 +111,9 @@ def load_config(place: Place) -> Any:
         ) from error
 
 
-def place_tokenizer(place: Place) -> "PreTrainedTokenizerBase":
+def place_tokenizer(place: Place, config: Any) -> "PreTrainedTokenizerBase":
     """Load the tokenizer that comes with a model."""
-    return load_tokenizer(place.name, source=place.label, **place.options)
+    return load_tokenizer(place.name, source=place.label, config=config, **place.options)
 
 
 def _placement(device: str, device_map: Any) -> dict[str, Any]:
@@ -131,7 +152,7 @@ def load_model(
     if config is not None:
         more["config"] = config
     try:
-        model, report = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             place.name,
             dtype=dtype,
             attn_implementation="eager",
@@ -141,6 +162,7 @@ def load_model(
         )
     except (SafetensorError, EOFError, OSError, RuntimeError, ValueError) as error:
         raise SpecError(f"{place.label} cannot be loaded: {_first_line(error)}.") from error
+    model, report = loaded
     missing = sorted(report["missing_keys"])
     if missing:
         raise SpecError(

@@ -9,7 +9,7 @@ from typing import Any
 from tlkit.errors import SpecError
 
 # Format codes of the scalar value types, by the number that stands for them in the file.
-_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_SCALARS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
 _STRING, _ARRAY = 8, 9
 _VERSIONS = (2, 3)
 _LONGEST_HEAD = 1 << 28  # bytes of header that are read at most

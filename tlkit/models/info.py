@@ -57,7 +57,7 @@ class ModelInfo:
         return cls(
             source=source,
             revision=revision,
-            family=model.cfg.architecture,
+            family=str(model.cfg.architecture),
             dtype=str(next(model.parameters()).dtype).removeprefix("torch."),
             bos=bool(model.cfg.tokenizer_prepends_bos),
             tokenizer_hash=hash_tokenizer(model.tokenizer),
@@ -123,9 +123,10 @@ def hash_tokenizer(tokenizer: "PreTrainedTokenizerBase | None") -> str:
         return ""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None:
-        rules = json.loads(backend.to_str())
-        rules = {key: rules[key] for key in rules if key not in ("padding", "truncation")}
+        text = backend.to_str()
+        text = text[max(text.find('"added_tokens"'), 0) :]  # padding and truncation stand before
     else:
         rules = {"vocabulary": tokenizer.get_vocab(), "class": type(tokenizer).__name__}
         rules["probe"] = tokenizer("a", add_special_tokens=True)["input_ids"]
-    return hashlib.sha256(json.dumps(rules, sort_keys=True).encode()).hexdigest()
+        text = json.dumps(rules, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()

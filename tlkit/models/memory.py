@@ -19,7 +19,7 @@ _STATISTICS = ("/sys/fs/cgroup/memory.stat", "/sys/fs/cgroup/memory/memory.stat"
 MARGIN = 1.1  # buffers, the tokenizer and what loading holds for a moment
 
 
-def _container_room() -> float:
+def _container_room() -> int | float:
     """Bytes that a container's limit leaves, page cache that can be dropped counted as free."""
     for (limit, used), statistics in zip(_CGROUPS, _STATISTICS, strict=True):
         try:
@@ -33,7 +33,7 @@ def _container_room() -> float:
     return float("inf")
 
 
-def available_memory(device: str = "cpu") -> float:
+def available_memory(device: str = "cpu") -> int | float:
     """Find the memory that a model may still take.
 
     Args:
@@ -69,7 +69,7 @@ def weight_bytes(skeleton: "torch.nn.Module", dtype: "torch.dtype") -> int:
     return sum(weight.numel() for weight in skeleton.parameters()) * dtype.itemsize
 
 
-def check_memory(source: str, needed: float, dtype: "torch.dtype", device: str) -> None:
+def check_memory(source: str, needed: int | float, dtype: "torch.dtype", device: str) -> None:
     """Refuse a model that would not fit, before loading it.
 
     Raises:

@@ -1,4 +1,4 @@
-"""From a source to a Hugging Face model and its tokenizer, everything checked before it is heavy."""
+"""From a source to a Hugging Face model and its tokenizer, checked before anything is heavy."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -64,7 +64,7 @@ def _load(place: Place, request: Request, revision: str | None) -> Prepared:
         if request.adapter is not None:
             check_adapter(request.adapter, skeleton, place.label)
         tokenizer = (
-            place_tokenizer(place)
+            place_tokenizer(place, config)
             if request.tokenizer is None
             else given_tokenizer(request.tokenizer, request.trust_remote_code)
         )
@@ -92,7 +92,7 @@ def from_folder(
 
 def _check_head(head: GgufHead, file: Path) -> None:
     """Refuse GGUF files that transformers cannot read, or would read wrongly without a word."""
-    from transformers.integrations.gguf.utils import GGUF_ARCHS
+    from transformers.integrations.gguf.gguf_conversion_mapping import GGUF_ARCHS
     from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
 
     family = head.architecture

@@ -51,12 +51,12 @@ def _torch_state() -> Iterator[None]:
 def _numpy_and_python_rng() -> Iterator[None]:
     import numpy as np
 
-    state, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    state, legacy = random.getstate(), np.random.get_state()
     try:
         yield
     finally:
         random.setstate(state)
-        np.random.set_state(legacy)  # noqa: NPY002
+        np.random.set_state(legacy)
 
 
 @contextlib.contextmanager

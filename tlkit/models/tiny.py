@@ -83,7 +83,7 @@ def _config(family: str, layers: int) -> Any:
 
     name, fields = _RECIPES[family]
     depth = "n_layer" if "n_head" in fields else "num_hidden_layers"
-    config = getattr(transformers, name)(
+    return getattr(transformers, name)(
         **fields,
         **{depth: layers},
         vocab_size=VOCAB,
@@ -92,7 +92,6 @@ def _config(family: str, layers: int) -> Any:
         pad_token_id=PAD_ID,
         attn_implementation="eager",
     )
-    return config
 
 
 def _draw(model: "PreTrainedModel", seed: int) -> None:

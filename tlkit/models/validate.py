@@ -147,7 +147,8 @@ def check_folder(folder: Path) -> dict[str, Any]:
         return read_json(folder / "config.json")
     if (folder / "adapter_config.json").is_file():
         raise SpecError(
-            f"{folder} is an adapter, not a model: load its base model with adapter={str(folder)!r}."
+            f"{folder} is an adapter, not a model: load its base model with "
+            f"adapter={str(folder)!r}."
         )
     others = sorted(path.name for path in folder.iterdir() if path.suffix == ".gguf")
     hint = f"; it holds {others[0]}: give that file instead" if others else ""

@@ -11,23 +11,24 @@ if TYPE_CHECKING:
 def with_padding(tokenizer: "PreTrainedTokenizerBase") -> "PreTrainedTokenizerBase":
     """Return a tokenizer that can pad, reading text as the given one does.
 
-    A tokenizer without a pad token borrows one that it already has (end, unknown, start or its
-    first token), in a copy: no token is added, so no text is read differently.
+    A tokenizer without a pad token borrows a special one that it already has (end, unknown or
+    start), in a copy: no token is added or becomes special, so no text is read differently. One
+    without any special token stays as it is.
     """
     if tokenizer.pad_token_id is not None:
         return tokenizer
-    tokenizer = copy.deepcopy(tokenizer)
+    known = tokenizer.get_vocab()
     for borrowed in (tokenizer.eos_token, tokenizer.unk_token, tokenizer.bos_token):
-        if borrowed is not None and tokenizer.convert_tokens_to_ids(borrowed) is not None:
+        if borrowed is not None and borrowed in known:
+            tokenizer = copy.deepcopy(tokenizer)
             tokenizer.pad_token = borrowed
-            return tokenizer
-    tokenizer.pad_token = tokenizer.convert_ids_to_tokens(0)
+            break
     return tokenizer
 
 
 def adds_bos(tokenizer: "PreTrainedTokenizerBase") -> bool:
     """Say whether the tokenizer itself puts a start token before text."""
-    starts = {tokenizer.bos_token_id, getattr(tokenizer, "cls_token_id", None)} - {None}
+    starts = [tokenizer.bos_token_id, getattr(tokenizer, "cls_token_id", None)]
     ids = tokenizer("a", add_special_tokens=True)["input_ids"]
     return len(ids) > 1 and ids[0] in starts
 
