@@ -27,11 +27,11 @@ class Job:
     worked: Worked
 
 
-@runtime_checkable
 Finished = Callable[[Sequence[int], np.ndarray], None]
 """Called with the indices of jobs that are done and their values ``[metric, job]``."""
 
 
+@runtime_checkable
 class Backend(Protocol):
     """An engine, set up for prompts and metrics."""
 
