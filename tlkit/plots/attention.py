@@ -25,7 +25,7 @@ GROW = (
 class Attention:
     """Attention patterns ready to be shown: in a notebook, a report, or a file."""
 
-    values: list[list[list[float]]]
+    values: list[list[list[float | int]]]
     """Head, query, key; rounded."""
     tokens: list[str]
     """A label a position (or a group of positions)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,7 @@ def curve(
     example: int | None = None,
     variable: str | None = None,
     metric: str | None = None,
+    select: Mapping[str, Any] | None = None,
     tokens: Sequence[str] | None = None,
     title: str | None = None,
 ) -> go.Figure:
@@ -56,27 +57,32 @@ def curve(
         example: one example, drawn without a band.
         variable: which variable of a dataset; `effect` when not said.
         metric: which metric; the first when not said.
+        select: dimension to label, for dimensions that the curve has no room for.
         tokens: labels along `pos`, in place of the dataset's own.
         title: title in place of the one that names what is fixed.
     """
-    full = example_of(pick(data, variable, metric), example)
+    full = example_of(pick(data, variable, metric, select), example)
     level = _level(band)
     shown = [d for d in (x, lines, dash, panel) if d]
     repeats = [d for d in REPEATS if d in full.dims and d not in shown]
     over = over or (repeats[0] if repeats else None)
-    scale = ticks(full, x, tokens=tokens if x == "pos" else None)
     mean = full.mean([d for d in repeats if d != over], keep_attrs=True)
     array = narrowed(mean, [*shown, *([over] if over else [])])
     panels = (
         [array] if panel is None else [array.isel({panel: i}) for i in range(array.sizes[panel])]
     )
+    scale = ticks(full, x, tokens=tokens if x == "pos" else None)
     names = [] if panel is None else [safe(part[panel].item()) for part in panels]
     figure = _empty(names, len(panels))
     for column, part in enumerate(panels, start=1):
         for line in _split(part, lines, dash):
             _draw(figure, column, line, x, over, level, scale.names)
         figure.update_xaxes(
-            {**axis(scale, safe(style.words(x)), most=25), "showgrid": False}, col=column
+            {
+                **axis(scale, safe(style.words(x)), most=25 if len(panels) == 1 else 18),
+                "showgrid": False,
+            },
+            col=column,
         )
     figure.update_yaxes(title_text=safe(style.quantity(full)), col=1)
     about = title if title is not None else fixed(array)

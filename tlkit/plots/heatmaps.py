@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,10 +31,11 @@ def heatmap(
     example: int | None = None,
     variable: str | None = None,
     metric: str | None = None,
+    select: Mapping[str, Any] | None = None,
     panel: str | None = None,
     tokens: Sequence[str] | None = None,
     source_tokens: Sequence[str] | None = None,
-    limits: tuple[float, float] | None = None,
+    limits: tuple[int | float, int | float] | None = None,
     title: str | None = None,
 ) -> go.Figure:
     """A heat map of two dimensions, averaged over examples or of one of them.
@@ -49,6 +50,7 @@ def heatmap(
         example: the example to draw instead of the mean over all.
         variable: which variable of a dataset; `effect` when not said.
         metric: which metric; the first when not said.
+        select: dimension to label, for dimensions that the map has no room for.
         panel: a dimension to draw side by side, on one colour scale.
         tokens: labels along `pos`, in place of the dataset's own.
         source_tokens: the other prompt's aligned tokens; those that differ are marked.
@@ -58,7 +60,7 @@ def heatmap(
     Raises:
         SpecError: more dimensions are left than a heat map has, or names do not exist.
     """
-    full = example_of(pick(data, variable, metric), example)
+    full = example_of(pick(data, variable, metric, select), example)
     over = [dim for dim in REPEATS if dim in full.dims and dim not in (x, y, panel)]
     mean = full.mean(over, keep_attrs=True)
     x, y = _sides(mean, x, y, panel)
@@ -123,7 +125,7 @@ def _figure(
             ygap=1 if values.shape[0] <= 100 else 0,
         )
         figure.add_trace(cells, row=1, col=column)
-        across = axis(scales[x], safe(style.words(x)))
+        across = axis(scales[x], safe(style.words(x)), most=33 if len(panels) == 1 else 17)
         figure.update_xaxes({**across, "tickangle": _angle(scales[x])}, row=1, col=column)
     upwards = axis(scales[y], safe(style.words(y)))
     if y in NAMES:  # a list reads from the top

@@ -30,8 +30,9 @@ td.number, th.number { text-align: right; padding: 4px 14px; }
 th[data-sort] { cursor: pointer; } th[data-sort]::after { content: " \\2195"; color: #9aa1ab; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; font-size: 13px; margin: 0; }
 summary { cursor: pointer; font-weight: 600; }
-.attention { min-width: 640px; }
-.attention h2, .attention h3, .attention h4 { font-size: 15px; line-height: 1.2; }
+.attention { min-width: 640px; max-width: 940px; }
+.attention h2, .attention h3 { font-size: 15px; line-height: 1.2; }
+.attention h4 { font-size: 10px; line-height: 1.15; }
 @media (prefers-color-scheme: dark) {
   body { color: #e6e9ed; background: #14171c; } a { color: #79b8ff; }
   .note { color: #a3abb5; } .card .note { color: #57606a; } .card { border-color: #2b3038; }

@@ -42,7 +42,7 @@ def report(
     title: str = "tlkit report",
     *,
     created: datetime | None = None,
-    limit_mb: float = 8.0,
+    limit_mb: int | float = 8,
 ) -> Path:
     """Writes one self-contained page of sections.
 
@@ -125,10 +125,10 @@ class _Page:
         self.figures += 1
         place = f"figure-{self.figures}"
         height = int(figure.layout.height or 450)
-        least = min(int(figure.layout.width or 700), 1150)
+        own = int(figure.layout.width or 700)
         self.body.append(
             f'<div class="card"><div id="{place}" style="height:{height}px;'
-            f'min-width:{least}px"></div></div>'
+            f'min-width:{min(own, 1150)}px;max-width:{own * 3 // 2}px"></div></div>'
         )
         self.scripts.append(plot_call(str(figure.to_json()), place))
 

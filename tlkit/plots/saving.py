@@ -42,7 +42,7 @@ def save(
     *,
     width: int | None = None,
     height: int | None = None,
-    scale: float = 2.0,
+    scale: int | float = 2,
 ) -> Path:
     """Saves a plotly figure as `.html`, `.png` or `.svg`.
 
@@ -127,8 +127,9 @@ def _dumped(file: Path, browser: str) -> str:
         "--disable-gpu",
         "--disable-background-networking",
         "--no-first-run",
+        "--host-resolver-rules=MAP * ~NOTFOUND",
         f"--user-data-dir={file.parent / 'profile'}",
-        "--virtual-time-budget=60000",
+        "--virtual-time-budget=20000",
         "--dump-dom",
         file.as_uri(),
     ]

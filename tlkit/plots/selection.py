@@ -72,9 +72,10 @@ def narrowed(data: xr.DataArray, keep: Iterable[str]) -> xr.DataArray:
     data = data.squeeze([d for d in data.dims if data.sizes[d] == 1 and d not in keep])
     left = [str(dim) for dim in data.dims if dim not in keep]
     if left:
+        place = data[left[0]].values[0].item()
         raise SpecError(
             f"'{data.name}' varies along {_have(data)}: choose one place along "
-            f"{' and '.join(left)}, e.g. select={{'{left[0]}': {data[left[0]].values[0]!r}}}."
+            f"{' and '.join(left)}, e.g. select={{'{left[0]}': {place!r}}}."
         )
     return data
 

@@ -70,7 +70,9 @@ def quantity(data: xr.DataArray) -> str:
     return f"{name} ({units})"
 
 
-def colours(data: xr.DataArray, limits: tuple[float, float] | None = None) -> dict[str, Any]:
+def colours(
+    data: xr.DataArray, limits: tuple[int | float, int | float] | None = None
+) -> dict[str, Any]:
     """Colour scale and range: centred on 0 for what has a sign, from 0 for the rest."""
     values = np.asarray(data.values, dtype=float)
     finite = values[np.isfinite(values)]

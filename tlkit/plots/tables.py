@@ -54,7 +54,7 @@ def provenance_table(attrs: Mapping[str, Any], title: str = "How it was run") ->
     )
 
 
-def number(value: float) -> str:
+def number(value: int | float) -> str:
     """A number with four significant digits, whole numbers whole."""
     if isinstance(value, float) and not math.isfinite(value):
         return "-" if math.isnan(value) else str(value)

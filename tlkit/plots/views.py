@@ -80,11 +80,11 @@ def plot(
         raise SpecError(
             f"'{name}' is one number here, not a picture: read it with ds['{name}'].mean().item()."
         )
-    example_label = data[free[-1]].values[0]
+    example_label = data[free[-1]].values[0].item()
     raise SpecError(
         f"'{name}' varies along {', '.join(f'{d} ({data.sizes[d]})' for d in free)} and a picture "
         f"has two of them: choose a place, e.g. plot(ds, select={{'{free[-1]}': "
-        f"{example_label!s}}})."
+        f"{example_label!r}}})."
     )
 
 
