@@ -63,7 +63,7 @@ def test_a_text_that_holds_the_marker_is_found(tiny):
 
 def test_a_template_that_rewrites_the_text_is_refused(tiny):
     shouts = with_template(tiny, "[I]{{ messages[0]['content'] | upper }}[/I]")
-    with pytest.raises(SpecError, match="changes the text 'cat' into '.I.CAT./I.'"):
+    with pytest.raises(SpecError, match=r"changes the text 'cat' into '.I.CAT./I.'"):
         render_user(shouts, "cat")
     drops = with_template(tiny, "[I]no words[/I]")
     with pytest.raises(SpecError, match="changes the text 'cat'"):

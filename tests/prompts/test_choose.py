@@ -18,7 +18,7 @@ def test_indices_mean_what_lists_and_arrays_mean_by_them():
 
 def test_a_number_without_an_example_is_an_index_error():
     for which in (5, -6, [0, 5]):
-        with pytest.raises(IndexError, match="There is no example -?[56]; there are 5"):
+        with pytest.raises(IndexError, match=r"There is no example -?[56]; there are 5"):
             chosen_examples(which, 5)
 
 

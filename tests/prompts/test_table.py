@@ -14,7 +14,7 @@ def test_a_long_table_is_folded_and_complete():
     shown = two_rows(("a", "b"), (row, row), 40)
     assert all(cells(line) <= 40 for line in shown.splitlines())
     first = [line.split()[1:] for line in shown.splitlines() if line.startswith("a")]
-    assert sum(first, []) == row
+    assert [word for words in first for word in words] == row
 
 
 def test_a_token_wider_than_the_page_has_its_own_fold():

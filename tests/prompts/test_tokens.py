@@ -131,6 +131,7 @@ def test_a_span_covers_exactly_the_tokens_that_hold_its_bytes(name, request, dat
     text = data.draw(ANY_TEXT)
     start = data.draw(st.integers(0, len(text) - 1))
     stop = data.draw(st.integers(start + 1, len(text)))
+    assume(tokenizer(text)["input_ids"])
     prompt = tokenize(tokenizer, text, chat=False)
     ids, skip = own(tokenizer, prompt)
     # SmolLM2 has no token for some bytes and leaves them out.
@@ -220,6 +221,12 @@ def test_an_answer_that_would_read_differently_is_refused(pieces):
     prompt = tokenize(pieces, "the cat is in ", chat=False)
     with pytest.raises(SpecError, match=r"Example 4, answers: the tokenizer joins .* 'Paris'"):
         answer_tokens(pieces, prompt, "Paris", "Example 4, answers")
+
+
+def test_a_text_without_tokens_is_refused(smol):
+    assert smol("\x16")["input_ids"] == []  # SmolLM2 lacks this byte
+    with pytest.raises(SpecError, match=r"no tokens at all for the text '\\x16'"):
+        tokenize(smol, "\x16", chat=False)
 
 
 def test_a_model_brings_its_tokenizer_and_a_tokenizer_itself(tiny):

@@ -144,11 +144,11 @@ def _sides(
 
 
 def _labels(tokenizer: Any, rows: parts.Rows) -> tuple[tuple[str, ...], ...]:
-    """Label each token readably; with its id where the tokenizer has none or is missing."""
-    size = 0 if tokenizer is None else len(tokenizer)
-    known = sorted({token for row in rows for token in row if token < size})
-    names = dict(zip(known, token_labels(tokenizer, known) if known else (), strict=True))
-    return tuple(tuple(names.get(token, str(token)) for token in row) for row in rows)
+    """Label each token readably, or with its id where there is no tokenizer."""
+    seen = sorted({token for row in rows for token in row})
+    labels = map(str, seen) if tokenizer is None else token_labels(tokenizer, seen)
+    names = dict(zip(seen, labels, strict=True))
+    return tuple(tuple(names[token] for token in row) for row in rows)
 
 
 def _positions(rows: parts.Rows, spans: Mapping | None, kind: str) -> parts.Spans:

@@ -8,7 +8,7 @@ not spell the text, as when the tokenizer normalises it, its own offsets are use
 
 import functools
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 from unicodedata import normalize
 
@@ -34,8 +34,10 @@ def _byte_level(token: str) -> bytes | None:
 
 def _missing(tokenizer: Any) -> bytes:
     """Return the bytes that a byte-level vocabulary lacks; the tokenizer drops them."""
-    find = tokenizer.backend_tokenizer.token_to_id
-    return bytes(byte for letter, byte in _letters().items() if find(letter) is None)
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return b""
+    return bytes(b for letter, b in _letters().items() if backend.token_to_id(letter) is None)
 
 
 def _piece(token: str) -> bytes | None:
@@ -58,7 +60,7 @@ def _walk(spelled: Sequence[bytes | None], text: str, missing: bytes = b"") -> O
     owner = [-1] * added + [index for index, _ in owned]
     edges = list(accumulate((len(part or b"") for part in spelled), initial=0))
     offsets = []
-    for left, right in zip(edges, edges[1:], strict=False):
+    for left, right in pairwise(edges):
         covered = owner[left:right]
         start = max(covered[0], 0) if covered else 0
         offsets.append((start, covered[-1] + 1) if covered else (0, 0))
@@ -74,7 +76,7 @@ def exact_offsets(tokenizer: Any, ids: Sequence[int], given: Offsets, text: str)
         given: The tokenizer's own offsets, for text that its tokens do not spell.
         text: The text.
     """
-    tokens = tokenizer.convert_ids_to_tokens(list(ids))
+    tokens = [str(token) for token in tokenizer.convert_ids_to_tokens(list(ids))]
     written = set(tokenizer.get_added_vocab())
     for reading, missing in ((_byte_level, b""), (_piece, b""), (_byte_level, None)):
         spelled = [token.encode() if token in written else reading(token) for token in tokens]
@@ -89,7 +91,7 @@ def exact_offsets(tokenizer: Any, ids: Sequence[int], given: Offsets, text: str)
 def _composed(text: str, at: int, stop: int) -> int:
     """Return the end of the marks from `at` on that compose with the character before them."""
     end = at
-    while 0 < at and end < stop:
+    while at > 0 and end < stop:
         if len(normalize("NFC", text[at - 1 : end + 1])) > 1:
             break
         end += 1

@@ -54,7 +54,7 @@ def with_one_bos(tokenizer: Any, text: str) -> tuple[list[int], list[tuple[int, 
         Token ids, and the characters of each; (0, 0) for what the tokenizer added.
     """
     encoded = encode(tokenizer, text, special=True)
-    ids, offsets = list(encoded.ids), [tuple(pair) for pair in encoded.offsets]
+    ids, offsets = list(encoded.ids), list(encoded.offsets)
     bos = getattr(tokenizer, "bos_token_id", None)
     if bos is not None and ids[:2] == [bos, bos] and offsets[0] == (0, 0):
         ids, offsets = ids[1:], offsets[1:]
@@ -66,9 +66,15 @@ def with_one_bos(tokenizer: Any, text: str) -> tuple[list[int], list[tuple[int, 
 
 
 def tokenize(tokenizer: Any, text: str, *, chat: bool) -> Tokenized:
-    """Tokenise a prompt, through the chat template if `chat`."""
+    """Tokenise a prompt, through the chat template if `chat`.
+
+    Raises:
+        SpecError: Nothing is left of the text, or the chat template cannot be used.
+    """
     rendered = render_user(tokenizer, text) if chat else Rendered(text, text, 0, 0)
     ids, offsets = with_one_bos(tokenizer, rendered.text)
+    if not ids:
+        raise SpecError(f"The tokenizer has no tokens at all for the text {short(text)}.")
     return Tokenized(text, rendered, chat, tuple(ids), tuple(offsets))
 
 
