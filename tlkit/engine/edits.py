@@ -178,4 +178,3 @@ def narrowed(edit: Edit, sequences: Sequences, example: int) -> Edit:
 
 def _tuple(several: Any) -> tuple[int, ...]:
     return (several,) if isinstance(several, int) else tuple(several)
-

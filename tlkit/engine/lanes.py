@@ -61,8 +61,8 @@ class View:
 
     Attributes:
         lanes: The lanes.
-        example, lane, column, position: Per lane, and per row: its lane, its column in the lane's
-            block of queries, and its token position.
+        example, lane, column, position: Per lane its row in the recorded base run; and per row:
+            its lane, its column in the lane's block of queries, and its token position.
         queries: ``[lane, column]`` token positions, 0 where padded.
         width: Columns, the most rows that a lane has here.
         own: Whether the rows' own keys replace the base run's.
@@ -104,9 +104,10 @@ class View:
 
 
 def make_view(
-    lanes: Sequence[Lane], offsets: Sequence[int], layer: int, device: torch.device, *, own: bool
-) -> View:
-    """Lay lanes out: all their changed tokens (``own``), or just those touched in their entry block.
+    lanes: Sequence[Lane], offsets: Sequence[int], layer: int, device: torch.device, *,
+    own: bool, origin: int = 0,
+) -> View:  # fmt: skip
+    """Lay lanes out: all their changed tokens (``own``), or just those touched on entering.
 
     Args:
         lanes: Lanes that are next to each other in the packed stream.
@@ -114,6 +115,7 @@ def make_view(
         layer: The block that is called, whose edits are collected.
         device: Where index tensors go.
         own: See `View`.
+        origin: The example that is the recorded base run's first row.
     """
     if own:
         counts = torch.tensor([lane.rows for lane in lanes])
@@ -136,7 +138,7 @@ def make_view(
     queries = torch.zeros(len(lanes), width, dtype=torch.long)
     queries[lane, column] = position
     view = View(
-        lanes, torch.tensor([one.example for one in lanes]).to(device), lane.to(device),
+        lanes, torch.tensor([one.example - origin for one in lanes]).to(device), lane.to(device),
         column.to(device), position.to(device), queries.to(device), width, own,
         (ends - counts).tolist(), rows, max(one.stop for one in lanes),
     )  # fmt: skip

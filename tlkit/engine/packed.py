@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tlkit.engine.edits import EDGE, Edit
-from tlkit.engine.lanes import Lane, View, make_view
+from tlkit.engine.edits import EDGE
 from tlkit.engine.embeddings import stream_of_embeddings
+from tlkit.engine.lanes import Lane, View, make_view
+from tlkit.engine.packed_edits import Editor
 from tlkit.engine.record import Run, watch_slot
 from tlkit.engine.seam import grouped_scores, mixed_values, seam
 from tlkit.engine.sources import Sources
-from tlkit.errors import EngineError
 from tlkit.models.bridge import Parts
 from tlkit.spec.sites import EDGES
 
@@ -35,15 +35,18 @@ class Packed:
         sources: What edits put in.
         lanes: In order of entry layer.
         chunk: Tokens per call of a block.
+        origin: The example that is the recorded run's first.
         after: Called with (layer, self) when the stream that enters ``layer`` is complete.
     """
 
     def __init__(
         self, parts: Parts, base: Run, sources: Sources, lanes: Sequence[Lane], *,
-        chunk: int = 1024, after: Callable[[int, "Packed"], None] | None = None,
+        chunk: int = 1024, origin: int = 0,
+        after: Callable[[int, "Packed"], None] | None = None,
     ) -> None:  # fmt: skip
-        self.parts, self.base, self.sources = parts, base, sources
-        self.lanes, self.chunk, self.after = lanes, chunk, after
+        self.parts, self.base = parts, base
+        self.editor = Editor(base, sources)
+        self.lanes, self.chunk, self.origin, self.after = lanes, chunk, origin, after
         self.offsets = [0]
         for lane in lanes:
             self.offsets.append(self.offsets[-1] + lane.rows)
@@ -90,7 +93,12 @@ class Packed:
         if begin == end:
             return
         view = make_view(
-            self.lanes[begin:end], self.offsets[begin:end], layer, self.stream.device, own=True
+            self.lanes[begin:end],
+            self.offsets[begin:end],
+            layer,
+            self.stream.device,
+            own=True,
+            origin=self.origin,
         )
         self.stream[view.rows] = self.base.stream[layer][view.example[view.lane], view.position]
         if layer == 0:
@@ -103,10 +111,10 @@ class Packed:
             lane = self.lanes[index]
             edits = [edit for edit in lane.edits.get(0, ()) if edit.component == "embed"]
             if edits:
-                rows = self.base.sites["embed", 0][lane.example, : lane.stop].clone()
+                rows = self.base.sites["embed", 0][lane.example - self.origin, : lane.stop].clone()
                 for edit in edits:
                     where = list(edit.positions)
-                    rows[where] = self._edited(edit, lane.example, rows[where])
+                    rows[where] = self.editor.edited(edit, lane.example, rows[where])
                 changed.append(index)
                 embeddings.append(rows)
         if changed:
@@ -123,7 +131,7 @@ class Packed:
                 if edit.component in ("resid_pre", "resid_post"):
                     rows = self.stream[self.offsets[index] : self.offsets[index + 1]]
                     where = [p - lane.start for p in edit.positions]
-                    rows[where] = self._edited(edit, lane.example, rows[where])
+                    rows[where] = self.editor.edited(edit, lane.example, rows[where])
 
     def _rise(self, begin: int, end: int, layer: int) -> None:
         """Run one block on every lane that is in the stack."""
@@ -141,8 +149,8 @@ class Packed:
         """A block in which only some of a lane's tokens change, none of them a key of another."""
         lanes, offsets = self.lanes[first:last], self.offsets[first:last]
         device = self.stream.device
-        whole = make_view(lanes, offsets, layer, device, own=True)
-        view = make_view(lanes, offsets, layer, device, own=False)
+        whole = make_view(lanes, offsets, layer, device, own=True, origin=self.origin)
+        view = make_view(lanes, offsets, layer, device, own=False, origin=self.origin)
         base = self.base.stream
         out = self._block(view, layer, base[layer][view.example[view.lane], view.position])
         self.stream[whole.rows] = base[layer + 1][whole.example[whole.lane], whole.position]
@@ -166,7 +174,12 @@ class Packed:
         key = (first, last)
         if key not in self._views:
             self._views[key] = make_view(
-                self.lanes[first:last], self.offsets[first:last], layer, self.stream.device, own=True
+                self.lanes[first:last],
+                self.offsets[first:last],
+                layer,
+                self.stream.device,
+                own=True,
+                origin=self.origin,
             )
         view = self._views[key]
         view.edits = {}
@@ -209,15 +222,25 @@ class Packed:
             values[view.lane, view.position] = v[0].transpose(0, 1)
         scores = grouped_scores(queries, keys.transpose(1, 2), scale, softcap)
         scores += self._bias(view, layer, scores.dtype)
-        self._edit_scores(scores, view)
+        self.editor.edit_scores(scores, view)
         pattern = scores.softmax(-1, dtype=torch.float32)
         if "attn_scores" in view.edits or EDGE in view.edits:
             pattern = pattern.nan_to_num(0.0)
-        self._edit_pattern(pattern, view)
+        self.editor.edit_pattern(pattern, view)
         z = mixed_values(pattern.to(values.dtype), values.transpose(1, 2))
         z = z[view.lane, view.column]
-        self._edit_rows("z", z)
+        self.editor.edit_rows("z", z, view)
         return z[None]
+
+    def _edit_inside(self, component: str, layer: int, value: Tensor) -> None:
+        """Edit a site within a block, in place, as the module computes it."""
+        if component == "resid_mid" and component in self.view.edits:
+            # The stream between attention and MLP moves by what attention adds to it.
+            middle = self.hidden + value
+            self.editor.edit_rows(component, middle, self.view)
+            value.copy_(middle - self.hidden)
+        else:
+            self.editor.edit_rows(component, value, self.view)
 
     def _laid_out(self, rows: Tensor, view: View) -> Tensor:
         """Rows ``[row, head, d_head]`` as ``[lane, head, column, d_head]``."""
@@ -235,65 +258,3 @@ class Packed:
             bias = torch.zeros(seen.shape, dtype=dtype, device=seen.device)
             view.biases[id(visible)] = bias.masked_fill_(~seen, -torch.inf)[:, None]
         return view.biases[id(visible)]
-
-    def _edit_scores(self, scores: Tensor, view: View) -> None:
-        for index, edit in view.edits.get("attn_scores", ()):
-            self._edit_edges(scores, view, index, edit)
-        for index, edit in view.edits.get(EDGE, ()):
-            if edit.intervention.factor is None:  # type: ignore[union-attr]
-                scores[_edge_index(view, index, edit, scores)] = -torch.inf
-
-    def _edit_pattern(self, pattern: Tensor, view: View) -> None:
-        for index, edit in view.edits.get(EDGE, ()):
-            factor = edit.intervention.factor  # type: ignore[union-attr]
-            if factor is not None:
-                pattern[_edge_index(view, index, edit, pattern)] *= factor
-        for index, edit in view.edits.get("pattern", ()):
-            self._edit_edges(pattern, view, index, edit)
-
-    def _edit_edges(self, weights: Tensor, view: View, index: int, edit: Edit) -> None:
-        where = _edge_index(view, index, edit, weights)
-        edited = self._edited(edit, view.lanes[index].example, weights[where])
-        # What a query may not see stays unseen.
-        seen = self.base.visible[edit.layer][list(edit.positions)][:, list(edit.keys)]
-        weights[where] = torch.where(seen, edited.to(weights.dtype), weights[where])
-
-    def _edit_inside(self, component: str, layer: int, value: Tensor) -> None:
-        if component == "resid_mid" and component in self.view.edits:
-            middle = self.hidden + value
-            self._edit_rows(component, middle)
-            value.copy_(middle - self.hidden)
-        else:
-            self._edit_rows(component, value)
-
-    def _edit_rows(self, component: str, value: Tensor) -> None:
-        for index, edit in self.view.edits.get(component, ()):
-            rows = self.view.at(index, edit.positions)
-            kept = value[rows] if edit.head is None else value[rows, edit.head]
-            edited = self._edited(edit, self.view.lanes[index].example, kept)
-            if edit.head is None:
-                value[rows] = edited
-            else:
-                value[rows, edit.head] = edited
-
-    def _edited(self, edit: Edit, example: int, act: Tensor) -> Tensor:
-        edited = edit.intervention.edit(act, self.sources.get(edit, example))  # type: ignore[union-attr]
-        if edited.shape != act.shape:
-            raise EngineError(
-                f"{type(edit.intervention).__name__}.edit returned {tuple(edited.shape)} for an "
-                f"activation of {tuple(act.shape)} at {edit.component} of layer {edit.layer}."
-            )
-        return edited.to(act.dtype)
-
-
-def _edge_index(view: View, index: int, edit: Edit, weights: Tensor) -> tuple[Any, ...]:
-    """Indices of an edit's heads, queries and keys in ``[lane, head, column, key]``."""
-    columns = view.columns(index, edit.positions)
-    if isinstance(columns, slice):
-        columns = torch.arange(columns.start, columns.stop, device=weights.device)
-    keys = torch.tensor(edit.keys, device=weights.device)
-    if edit.head is not None:
-        return (index, edit.head, columns[:, None], keys[None])
-    heads = range(weights.shape[1]) if edit.heads is None else edit.heads
-    chosen = torch.tensor(list(heads), device=weights.device)
-    return (index, chosen[:, None, None], columns[None, :, None], keys[None, None])

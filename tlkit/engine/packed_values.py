@@ -1,162 +1,112 @@
-"""The packed engine as a backend: base and source runs once, then every job in one pass."""
+"""The packed engine as a backend: groups of examples whose runs fit the memory budget."""
 
 from collections.abc import Sequence
-from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from tlkit.engine.edits import Edit
-from tlkit.engine.lanes import Lane, make_lane
-from tlkit.engine.packed import Packed
-from tlkit.engine.readout import Reading, logits_of
-from tlkit.engine.record import Run, record
+from tlkit.engine.lanes import make_lane
+from tlkit.engine.packed_group import PackedGroup, token_layers
+from tlkit.engine.readout import Reading
 from tlkit.engine.sequences import Sequences
-from tlkit.engine.sources import Captured, Place, Sources
-from tlkit.engine.values import Job, Progress
+from tlkit.engine.values import Finished, Job, Progress
+from tlkit.errors import EngineError
 from tlkit.models.bridge import Parts
 from tlkit.spec.metrics import Metric
 
-LOGIT_BYTES = 256 * 2**20
-"""Most bytes of logits that are alive at once."""
+CHUNK = 1024
+"""Tokens per call of a block: 1 024 to 2 048 were fastest on CPUs."""
+DEFAULT_BUDGET = 4 * 2**30
+GROUP_ROWS = 16384
+"""Most packed tokens of a group, so that what is finished is told often."""
 
 
 class PackedBackend:
-    """Runs jobs packed along one token axis (see `Packed`).
+    """Runs jobs packed along one token axis (see `tlkit.engine.packed`).
 
     Args:
         parts: The model.
         sequences: Token sequences.
         metrics: What is measured.
-        chunk: Tokens per call of a block.
-        room: Bytes that the packed stream may take at once, or None for no limit.
+        budget: Bytes that the engine may take besides the weights.
     """
 
     name = "packed"
 
     def __init__(
         self, parts: Parts, sequences: Sequences, metrics: Sequence[Metric], *,
-        chunk: int = 1024, room: int | None = None,
+        budget: int | None = None,
     ) -> None:  # fmt: skip
-        self.parts, self.sequences, self.metrics = parts, sequences, metrics
-        self.chunk, self.room = chunk, room
-        self._last: dict[str, Tensor] = {}
+        self.parts, self.sequences = parts, sequences
+        self.budget = budget or DEFAULT_BUDGET
         self.readings = [
             Reading(metric, sequences, sequences.base, parts.device) for metric in metrics
         ]
+        self.chunk = CHUNK
+        self.groups = [
+            PackedGroup(parts, sequences, self.readings, examples) for examples in self._examples()
+        ]
 
-    @cached_property
-    def base(self) -> Run:
-        """The recorded base run, with token embeddings."""
-        ids = self.sequences.runs[self.sequences.base]
-        run = record(self.parts, ids, {("embed", 0)})
-        self._last[self.sequences.base] = run.stream[-1]
-        return run
-
-    @cached_property
-    def base_logits(self) -> list[Tensor]:
-        """Per metric, the base run's logits ``[example, pos, vocab]``."""
-        with torch.no_grad():
-            return [r.base_logits(self.parts, self.base.stream[-1]) for r in self.readings]
-
-    def capture(self, ids: list[list[int]], places: set[Place]) -> Captured:
-        """Sites of a run; the last stream of a named run is kept for its baseline."""
-        run = record(self.parts, ids, places | {("resid_post", self.parts.n_layers - 1)}, full=False)
-        for name, known in self.sequences.runs.items():
-            if known is ids:
-                self._last[name] = run.sites["resid_post", self.parts.n_layers - 1]
-        return run.sites
+    def _examples(self) -> list[range]:
+        """Neighbouring examples whose recorded runs take at most half of the budget."""
+        size = 2 * run_bytes_per_token(self.parts)  # the base run, and as much for sources
+        lengths = [max(map(len, both)) for both in zip(*self.sequences.runs.values(), strict=True)]
+        groups, first = [], 0
+        for i in range(len(lengths)):
+            width = max(lengths[first : i + 1])
+            if i > first and (i + 1 - first) * width * size > self.budget // 2:
+                groups.append(range(first, i))
+                first = i
+        return [*groups, range(first, len(lengths))]
 
     def baseline(self, run: str) -> np.ndarray:
         """Values of an unchanged run: ``[metric, example]``."""
-        examples = range(len(self.sequences.prompts))
-        if run == self.sequences.base:
-            self.base  # noqa: B018  records
-            return self._measured([(r, b, b) for r, b in zip(self.readings, self.base_logits, strict=True)], examples)  # noqa: E501
-        if run not in self._last:
-            self.capture(self.sequences.runs[run], set())
-        rows = []
-        for metric, base in zip(self.metrics, self.base_logits, strict=True):
-            reading = Reading(metric, self.sequences, run, self.parts.device)
-            with torch.no_grad():
-                logits = reading.base_logits(self.parts, self._last[run])
-            rows.append((reading, logits, base))
-        return self._measured(rows, examples)
+        return np.concatenate([group.baseline(run) for group in self.groups], axis=1)
 
-    def _measured(self, rows: list[tuple[Reading, Tensor, Tensor]], examples: Any) -> np.ndarray:
-        values = [
-            reading.metric(reading.readout(tuple(examples), logits, base)).float().cpu().numpy()
-            for reading, logits, base in rows
-        ]
-        return np.stack(values)
+    def run(self, jobs: Sequence[Job], finished: Finished, progress: Progress | None) -> None:
+        """Run jobs group by group; out of memory, with half the tokens at a time."""
+        numbered = list(enumerate(jobs))
+        layers = self.parts.n_layers
+        total = sum(
+            token_layers(make_lane(i, j.example, j.worked, self.sequences), layers)
+            for i, j in numbered
+        ) if progress else 0  # fmt: skip
+        done = 0
 
-    def values(self, jobs: Sequence[Job], progress: Progress | None = None) -> np.ndarray:
-        """Values of jobs: ``[metric, job]``."""
-        lanes = [make_lane(i, j.example, j.worked, self.sequences) for i, j in enumerate(jobs)]
-        order = sorted(range(len(lanes)), key=lambda i: _order(lanes[i]))
-        lanes = [lanes[i] for i in order]
-        edits: list[tuple[int, Edit]] = [(j.example, e) for j in jobs for e in j.worked.edits]
-        self.base  # noqa: B018  before sources, so that peak memory is not both at once
-        sources = Sources(self.capture, self.sequences, edits)
-        out = np.full((len(self.metrics), len(jobs)), np.nan, dtype=np.float32)
-        groups = list(self._groups(lanes))
-        steps = len(groups) * (self.parts.n_layers + 1)
-        for number, (first, last) in enumerate(groups):
+        def told(count: int) -> None:
+            nonlocal done
+            done += count
+            if progress:
+                progress(done, total)
 
-            def told(layer: int, number: int = number) -> None:
-                if progress:
-                    progress(number * (self.parts.n_layers + 1) + layer + 1, steps)
+        for group in self.groups:
+            left = {i: job for i, job in numbered if job.example in group.examples}
 
-            packed = Packed(self.parts, self.base, sources, lanes[first:last], chunk=self.chunk)
-            stream = packed.run(told)
-            for m in range(len(self.metrics)):
-                out[m, order[first:last]] = self._read(m, lanes[first:last], packed.offsets, stream)
-        return out
+            def kept(indices: Sequence[int], values: np.ndarray, left: dict = left) -> None:
+                finished(indices, values)
+                for index in indices:
+                    del left[index]
 
-    def _groups(self, lanes: Sequence[Lane]) -> Any:
-        """Lanes whose packed stream fits the room there is."""
-        if not lanes:
-            return
-        bytes_per_row = self.parts.d_model * self.base.stream[0].element_size()
-        most = max(self.chunk, (self.room or 2**62) // bytes_per_row)
-        first, rows = 0, 0
-        for index, lane in enumerate(lanes):
-            if index > first and rows + lane.rows > most:
-                yield first, index
-                first, rows = index, 0
-            rows += lane.rows
-        yield first, len(lanes)
+            while left:
+                try:
+                    group.run(list(left.items()), kept, self.chunk, self._room(), told)
+                except (torch.OutOfMemoryError, MemoryError) as error:
+                    if self.chunk <= 16:
+                        raise EngineError(
+                            "Out of memory even with 16 tokens at a time; use fewer or shorter "
+                            "prompts, or a smaller dtype."
+                        ) from error
+                    self.chunk //= 2
 
-    def _read(
-        self, m: int, lanes: Sequence[Lane], offsets: Sequence[int], stream: Tensor
-    ) -> np.ndarray:
-        """One metric's values of lanes, unembedding only what it reads."""
-        reading, base = self.readings[m], self.base_logits[m]
-        most = max(1, LOGIT_BYTES // (4 * base[0].numel()))
-        values = []
-        for begin in range(0, len(lanes), most):
-            some = range(begin, min(begin + most, len(lanes)))
-            rows, where = [], []
-            for lane_index in some:
-                lane = lanes[lane_index]
-                for column, position in enumerate(reading.positions[lane.example]):
-                    if position >= lane.start:
-                        rows.append(offsets[lane_index] + position - lane.start)
-                        where.append((lane_index - begin, column))
-            examples = [lanes[i].example for i in some]
-            logits = base[examples]
-            if rows:
-                at = torch.tensor(where, device=logits.device)
-                with torch.no_grad():
-                    fresh = logits_of(self.parts, stream[rows], reading.vocabulary)
-                logits[at[:, 0], at[:, 1]] = fresh
-            readout = reading.readout(examples, logits, base[examples])
-            values.append(reading.metric(readout).float().cpu().numpy())
-        return np.concatenate(values)
+    def _room(self) -> int:
+        """Packed tokens whose streams take at most a quarter of the budget."""
+        per_token = self.parts.d_model * self.parts.dtype.itemsize
+        share = self.chunk / CHUNK
+        return max(self.chunk, int(min(GROUP_ROWS, self.budget // 4 // per_token) * share))
 
 
-def _order(lane: Lane) -> tuple[Any, ...]:
-    """By entry; within one, lanes that enter with all their tokens first; similar lengths together."""
-    return (lane.entry, lane.touched is not None, lane.rows, lane.example)
+def run_bytes_per_token(parts: Parts) -> int:
+    """Bytes that a recorded run keeps of each token."""
+    stream = (parts.n_layers + 2) * parts.d_model
+    cached = 2 * parts.n_layers * parts.n_kv_heads * parts.d_head
+    return (stream + cached) * parts.dtype.itemsize

@@ -20,7 +20,9 @@ def logits_of(parts: Parts, stream: Tensor, vocabulary: Tensor | None) -> Tensor
         logits = logits if vocabulary is None else logits[..., vocabulary]
     else:
         weight, bias = parts.head.weight[vocabulary], parts.head.bias
-        logits = torch.nn.functional.linear(normed, weight, None if bias is None else bias[vocabulary])
+        logits = torch.nn.functional.linear(
+            normed, weight, None if bias is None else bias[vocabulary]
+        )
     logits = logits.float()
     cap = parts.softcap
     return logits if cap is None else torch.tanh(logits / cap) * cap
@@ -56,15 +58,15 @@ class Reading:
         present = torch.arange(self.width, device=logits.device)[None] < counts[:, None]
         return Readout(logits, base, tuple(examples), self.prompts, self.vocabulary, present)
 
-    def base_logits(self, parts: Parts, stream: Tensor) -> Tensor:
-        """The unchanged run's logits ``[example, pos, vocab]`` from its last stream."""
-        rows, where = [], []
-        for i, read in enumerate(self.positions):
-            for column, position in enumerate(read):
-                rows.append((i, position))
-                where.append((i, column))
-        at, to = torch.tensor(rows), torch.tensor(where)
-        logits = logits_of(parts, stream[at[:, 0], at[:, 1]], self.vocabulary)
-        out = logits.new_zeros(len(self.positions), self.width, logits.shape[-1])
-        out[to[:, 0], to[:, 1]] = logits
+    def base_logits(self, parts: Parts, stream: Tensor, examples: range) -> Tensor:
+        """An unchanged run's logits ``[example, pos, vocab]`` from the last stream of examples."""
+        at, to = [], []
+        for row, example in enumerate(examples):
+            for column, position in enumerate(self.positions[example]):
+                at.append((row, position))
+                to.append((row, column))
+        read, put = torch.tensor(at), torch.tensor(to)
+        logits = logits_of(parts, stream[read[:, 0], read[:, 1]], self.vocabulary)
+        out = logits.new_zeros(len(examples), self.width, logits.shape[-1])
+        out[put[:, 0], put[:, 1]] = logits
         return out

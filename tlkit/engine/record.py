@@ -78,7 +78,10 @@ class Recorder:
             else:
                 row = mask[self.longest if len(mask) > 1 else 0, 0, :, :size]
                 seen = row if row.dtype == torch.bool else row > -1e4
-            self._masks[id(mask)] = (mask, seen)  # keep the mask alive, so that its id stays its own
+            self._masks[id(mask)] = (
+                mask,
+                seen,
+            )  # keep the mask alive, so that its id stays its own
         return self._masks[id(mask)][1]
 
     def enter_block(self, layer: int, block: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
@@ -165,6 +168,7 @@ def _watch(
         stack.callback(handle.remove)
 
     for layer, block in enumerate(parts.blocks):
+
         def enter(module: Any, args: Any, kwargs: Any, layer: int = layer) -> None:
             recorder.enter_block(layer, module, args, kwargs)
 

@@ -114,18 +114,20 @@ class Reference:
     def logits(self, ids: list[int], edits: tuple[Edit, ...], example: int) -> Tensor:
         """Logits ``[pos, vocab]``, float32, of one sequence under edits."""
         hooks: dict[str, list[Any]] = {}
-        weights: dict[int, list[Edit]] = {}
+        late: dict[int, tuple[list[Edit], list[Edit]]] = {}
         for edit in edits:
             if edit.component in (EDGE, "pattern"):
-                weights.setdefault(edit.layer, []).append(edit)
+                late.setdefault(edit.layer, ([], []))[0].append(edit)
+            elif edit.component == "z":
+                late.setdefault(edit.layer, ([], []))[1].append(edit)
             elif edit.component == "resid_mid":
                 self._add_middle(hooks, edit, example)
-            elif edit.component != "z":
+            else:
                 self._add(hooks, edit, example)
-        for layer, several in weights.items():
-            self._add_patterns(hooks, layer, several, example)
-        for edit in edits:
-            if edit.component == "z":
+        for layer, (weights, mixed) in sorted(late.items()):
+            if weights:
+                self._add_patterns(hooks, layer, weights, example, ids)
+            for edit in mixed:
                 self._add(hooks, edit, example)
         return _run(self.parts, ids, hooks)
 
@@ -181,10 +183,14 @@ class Reference:
             weights[edit.head, where[0], where[1]] = edited
 
     def _add_patterns(
-        self, hooks: dict[str, list[Any]], layer: int, edits: list[Edit], example: int
-    ) -> None:
-        """Write a layer's pattern, or, where that has no effect, z = new pattern times v."""
-        state: dict[str, Tensor] = {}
+        self, hooks: dict[str, list[Any]], layer: int, edits: list[Edit], example: int,
+        ids: list[int],
+    ) -> None:  # fmt: skip
+        """Write a layer's pattern, or, where that has no effect, z = new pattern times v.
+
+        Families whose pattern is read-only show it only after z, so it comes from a pass of its
+        own, under the edits of the layers below.
+        """
 
         def change(weights: Tensor) -> Tensor:
             # Cuts come before patches, as scores come before weights.
@@ -198,22 +204,24 @@ class Reference:
         def write(value: Tensor, hook: Any) -> Tensor:
             return change(value[0].clone())[None]
 
-        def keep_v(value: Tensor, hook: Any) -> None:
-            state["v"] = _headed(self.parts, "v", value[0])
+        name = hook_name("pattern", layer)
+        if self.parts.writable_patterns:
+            hooks.setdefault(name, []).append(write)
+            return
+        state: dict[str, Tensor] = {}
 
-        def keep_pattern(value: Tensor, hook: Any) -> None:
-            state["pattern"] = value[0].clone()
+        def keep(value: Tensor, hook: Any) -> None:
+            state[hook.requested] = value[0].clone()
+
+        _run(self.parts, ids, {**hooks, name: [keep]})
+        weights = change(state[name])
 
         def write_z(value: Tensor, hook: Any) -> Tensor:
-            weights = change(state["pattern"])
-            v = state["v"].repeat_interleave(self.parts.n_heads // self.parts.n_kv_heads, dim=1)
+            v = _headed(self.parts, "v", state[hook_name("v", layer)])
+            v = v.repeat_interleave(self.parts.n_heads // self.parts.n_kv_heads, dim=1)
             return torch.einsum("hqk,khd->qhd", weights, v).reshape(value.shape)
 
-        if self.parts.writable_patterns:
-            hooks.setdefault(hook_name("pattern", layer), []).append(write)
-            return
-        hooks.setdefault(hook_name("v", layer), []).append(keep_v)
-        hooks.setdefault(hook_name("pattern", layer), []).append(keep_pattern)
+        hooks.setdefault(hook_name("v", layer), []).append(keep)
         hooks.setdefault(hook_name("z", layer), []).append(write_z)
 
     def _add_middle(self, hooks: dict[str, list[Any]], edit: Edit, example: int) -> None:

@@ -10,7 +10,7 @@ from tlkit.engine.readout import Reading
 from tlkit.engine.reference import Reference, capture
 from tlkit.engine.sequences import Sequences
 from tlkit.engine.sources import Captured, Place, Sources
-from tlkit.engine.values import Job, Progress
+from tlkit.engine.values import Finished, Job, Progress
 from tlkit.models.bridge import Parts
 from tlkit.spec.metrics import Metric
 
@@ -36,19 +36,17 @@ class ReferenceBackend:
         ]
         return np.stack(columns, axis=1)
 
-    def values(self, jobs: Sequence[Job], progress: Progress | None = None) -> np.ndarray:
-        """Values of jobs: ``[metric, job]``."""
-        edits = [(job.example, edit) for job in jobs for edit in job.worked.edits]
+    def run(self, jobs: Sequence[Job], finished: Finished, progress: Progress | None) -> None:
+        """Run jobs one after the other."""
+        edits = [edit for job in jobs for edit in job.worked.edits]
         reference = Reference(self.parts, Sources(self.capture, self.sequences, edits))
-        columns = []
         base = self.sequences.base
         for number, job in enumerate(jobs):
             ids = self.sequences.runs[base][job.example]
             logits = reference.logits(ids, job.worked.edits, job.example)
-            columns.append(self._measure(base, job.example, logits))
+            finished([number], self._measure(base, job.example, logits)[:, None])
             if progress:
                 progress(number + 1, len(jobs))
-        return np.stack(columns, axis=1) if columns else np.empty((len(self.metrics), 0))
 
     def _unchanged(self, run: str, example: int) -> Tensor:
         key = (run, example)

@@ -22,8 +22,6 @@ class Route:
 _routes: "weakref.WeakKeyDictionary[Any, Route]" = weakref.WeakKeyDictionary()
 
 
-
-
 def route_of(parts: Parts) -> Route:
     """The route for a model as it is now.
 
@@ -52,6 +50,6 @@ def _try_out(parts: Parts) -> Route:
                 tolerance = 1e-4 if parts.dtype == torch.float32 else 5e-2
                 if not gap <= tolerance * max(scale, 1.0):
                     return Route(False, f"recorded streams give logits that are off by {gap:.2g}")
-    except Exception as error:  # noqa: BLE001  whatever goes wrong here, the twin still serves
+    except Exception as error:
         return Route(False, f"its blocks cannot be called on packed tokens ({error})")
     return Route(True)

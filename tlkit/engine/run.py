@@ -1,25 +1,20 @@
 """`tk.run`: a sweep on a model, as a labelled dataset."""
 
 import time
-from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
+from tlkit.engine.audit import audited
+from tlkit.engine.budget import bytes_of
 from tlkit.engine.describe import described
-from tlkit.engine.edits import Compiler, Worked
-from tlkit.engine.packed_values import PackedBackend
-from tlkit.engine.reference_values import ReferenceBackend
-from tlkit.engine.route import route_of
-from tlkit.engine.sequences import Sequences
-from tlkit.engine.values import Backend, Job, Progress
+from tlkit.engine.saved import KEY, content_key, journal_of
+from tlkit.engine.values import Progress
+from tlkit.engine.work import Work
 from tlkit.errors import SpecError
-from tlkit.models.bridge import Parts
+from tlkit.results.files import save
 from tlkit.results.provenance import provenance
-from tlkit.results.schema import build, token_coords
-from tlkit.results.units import METRIC_UNITS
-from tlkit.spec.metrics import Metric, as_metrics
-from tlkit.spec.sweeps import Condition, Sweep
+from tlkit.spec.metrics import as_metrics
+from tlkit.spec.sweeps import Sweep
 
 ENGINES = ("packed", "reference")
 
@@ -32,8 +27,12 @@ def run(
     *,
     on: Literal["clean", "corrupted"] | None = None,
     engine: str = "packed",
+    store: str | Path | None = None,
+    budget: int | str | None = None,
+    audit: float = 0.0,
     seed: int = 0,
     progress: Progress | None = None,
+    study: str = "run",
 ) -> Any:
     """Measure metrics under every condition of a sweep, on every prompt.
 
@@ -46,8 +45,14 @@ def run(
             one (noising).
         engine: ``"packed"`` computes only what changes; ``"reference"`` makes one hooked forward
             pass per cell. Both give the same numbers.
-        seed: Kept in the result; seeds of interventions are their own.
+        store: A ``.zarr`` path. Finished cells are kept beside it as they come, and the result
+            is saved there; called again after an interruption, the run goes on where it stopped.
+        budget: Memory that the engine may take besides the weights: bytes, or ``"4GiB"``.
+        audit: Share of the cells, 0 to 1, that the reference engine runs again; the largest
+            difference is ``attrs["audit_difference"]``.
+        seed: Chooses what is audited. Seeds of interventions are their own.
         progress: Called with (done, total).
+        study: Kept in ``attrs["study"]``.
 
     Returns:
         An xarray Dataset: ``value``, ``effect`` (value - base), ``recovered`` ((value -
@@ -62,178 +67,35 @@ def run(
     started = time.perf_counter()
     if engine not in ENGINES:
         raise SpecError(f"There is no engine {engine!r}; the engines are {', '.join(ENGINES)}.")
+    if not 0 <= audit <= 1:
+        raise SpecError(f"audit is a share between 0 and 1, not {audit}.")
     several = as_metrics(metrics)
     work = Work(model, prompts, sweep, several, on)
-    backend, reason = work.backend(engine)
-    values, baselines = work.measure(backend, progress)
-    more: dict[str, Any] = {
-        "study": "run",
-        "on": work.sequences.base,
-        "seconds": round(time.perf_counter() - started, 3),
-        "cells": len(work.conditions),
-        "free_jobs": work.free,
-    }
-    if reason:
-        more["engine_reason"] = reason
+    backend, reason = work.backend(engine, bytes_of(budget))
     attrs = provenance(
-        model, prompts, spec=described(sweep), seed=seed, engine=backend.name, **more
-    )
-    return work.dataset(values, baselines, attrs)
-
-
-class Work:
-    """A request, checked and worked out for every cell and example."""
-
-    def __init__(
-        self, model: Any, prompts: Any, sweep: Sweep, metrics: Sequence[Metric], on: str | None
-    ) -> None:
-        check_prompts(model, prompts)
-        self.parts = Parts(model)
-        self.sweep, self.metrics, self.prompts = sweep, metrics, prompts
-        base = on or ("corrupted" if prompts.corrupted is not None else "clean")
-        forced = any(getattr(metric, "teacher_forced", False) for metric in metrics)
-        for metric in metrics:
-            metric.vocabulary(prompts)  # says early what the prompts lack
-        self.sequences = Sequences(prompts, base, forced)
-        self.sequences.require(base)
-        self.conditions = [
-            Condition(c.name, (*sweep.given, *c.interventions)) for c in sweep.conditions()
-        ]
-        compiler = Compiler(
-            self.sequences, self.parts.n_layers, self.parts.n_heads, self.parts.n_kv_heads
-        )
-        examples = range(len(prompts))
-        self.worked: list[list[Worked]] = [
-            [compiler.work_out(condition, i) for i in examples] for condition in self.conditions
-        ]
-        given = Condition("given", sweep.given)
-        self.given = [compiler.work_out(given, i) for i in examples] if sweep.given else None
-        components = {e.component for row in self.worked for w in row for e in w.edits}
-        for component in components:
-            reason = self.parts.unsupported(component)
-            if reason:
-                raise SpecError(f"{self.parts.name} has no site {component!r}: {reason}.")
-
-    @property
-    def free(self) -> int:
-        """How many jobs provably change nothing."""
-        return sum(w.status == "free" for row in self.worked for w in row)
-
-    def backend(self, engine: str) -> tuple[Backend, str]:
-        """The engine that will do it, and why it is another than was asked for."""
-        if engine == "packed":
-            route = route_of(self.parts)
-            if route.packed:
-                return PackedBackend(self.parts, self.sequences, self.metrics), ""
-            return ReferenceBackend(self.parts, self.sequences, self.metrics), route.reason
-        return ReferenceBackend(self.parts, self.sequences, self.metrics), ""
-
-    def measure(
-        self, backend: Backend, progress: Progress | None
-    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Values ``[metric, cell, example]`` and baselines ``[metric, example]``."""
-        jobs = [
-            Job(cell, example, worked)
-            for cell, row in enumerate(self.worked)
-            for example, worked in enumerate(row)
-            if worked.status == "run"
-        ]
-        extra = [
-            Job(-1, example, worked)
-            for example, worked in enumerate(self.given or ())
-            if worked.status == "run"
-        ]
-        found = backend.values([*jobs, *extra], progress)
-        baselines = {name: backend.baseline(name) for name in self.sequences.runs}
-        base = baselines[self.sequences.base].copy()
-        for job, value in zip(extra, found.T[len(jobs) :], strict=True):
-            base[:, job.example] = value
-        baselines["base"] = base
-        values = np.full(
-            (len(self.metrics), len(self.worked), len(self.prompts)), np.nan, dtype=np.float32
-        )
-        for cell, row in enumerate(self.worked):
-            for example, worked in enumerate(row):
-                if worked.status == "free":
-                    values[:, cell, example] = base[:, example]
-        for job, value in zip(jobs, found.T[: len(jobs)], strict=True):
-            values[:, job.cell, job.example] = value
-        return values, baselines
-
-    def dataset(
-        self, values: np.ndarray, baselines: dict[str, np.ndarray], attrs: dict[str, Any]
-    ) -> Any:
-        """The result, labelled."""
-        axes = {self.sweep.dimension(name): v for name, v in self.sweep.axes.items()}
-        shape = (len(self.metrics), *self.sweep.shape, len(self.prompts))
-        dims = ("metric", *axes, "example")
-        value = values.reshape(shape)
-        spread = (slice(None), *[None] * len(axes), slice(None))
-        base = baselines.pop("base")
-        variables = {
-            "value": (dims, value),
-            "effect": (dims, value - base[spread]),
-            "exact": (tuple(axes), np.ones(self.sweep.shape, dtype=bool)),
-            "base": (("metric", "example"), base, METRIC_UNITS),
-        }
-        if len(baselines) == 2:
-            variables["recovered"] = (dims, recovered(value, baselines, spread))
-        for name, rows in baselines.items():
-            variables[name] = (("metric", "example"), rows)
-        coords: dict[str, Any] = {name: [_label(x) for x in v] for name, v in axes.items()}
-        coords["metric"] = [metric.name for metric in self.metrics]
-        coords["metric_units"] = ("metric", [metric.unit for metric in self.metrics])
-        where = axes.get("pos")
-        if where and all(isinstance(p, int) and p >= 0 for p in where):
-            coords |= self._tokens(where)
-        return build(variables, coords, attrs, axes=tuple(axes))
-
-    def _tokens(self, where: Sequence[int]) -> dict[str, Any]:
-        """Labels of the base run's tokens, and of the tokens that are aligned with them."""
-        base = self.sequences.base
-        tokens = getattr(self.prompts, f"{base}_tokens")
-        if not tokens:
-            return {}
-        if len(self.sequences.runs) < 2:
-            return token_coords(tokens, positions=where)
-        other = "clean" if base == "corrupted" else "corrupted"
-        theirs = getattr(self.prompts, f"{other}_tokens")
-        aligned = []
-        for example, row in enumerate(tokens):
-            at = [self.sequences.source_position(other, example, p) for p in range(len(row))]
-            aligned.append([theirs[example][p] if p >= 0 else "" for p in at])
-        return token_coords(tokens, aligned, positions=where)
-
-
-def recovered(value: np.ndarray, baselines: dict[str, np.ndarray], spread: Any) -> np.ndarray:
-    """(value - corrupted)/(clean - corrupted), NaN where the two are nearly the same.
-
-    "Nearly": under 1e-3 of the metric's scale, its largest absolute baseline.
-    """
-    clean, corrupted = baselines["clean"], baselines["corrupted"]
-    scale = np.maximum(np.abs(clean), np.abs(corrupted)).max(axis=1, keepdims=True)
-    gap = clean - corrupted
-    with np.errstate(divide="ignore", invalid="ignore"):
-        gap = np.where(np.abs(gap) < 1e-3 * scale, np.nan, gap)
-        return ((value - corrupted[spread]) / gap[spread]).astype(np.float32)
-
-
-def check_prompts(model: Any, prompts: Any) -> None:
-    """Refuse prompts that another tokenizer made.
-
-    Raises:
-        SpecError: The tokenizers differ, or there are no prompts.
-    """
-    from tlkit.models.info import info
-
-    if len(prompts) == 0:
-        raise SpecError("There are no prompts to run.")
-    own = info(model).tokenizer_hash
-    if prompts.tokenizer_hash and own and prompts.tokenizer_hash != own:
-        raise SpecError(
-            "These prompts were tokenised by another model's tokenizer; make them with this model."
-        )
-
-
-def _label(value: Any) -> Any:
-    return value if isinstance(value, (int, float, str, bool)) else str(value)
+        model, prompts, spec=described(sweep), seed=seed, engine=backend.name,
+        study=study, on=work.sequences.base, cells=len(work.conditions), free_jobs=work.free,
+    )  # fmt: skip
+    if reason:
+        attrs["engine_reason"] = reason
+    journal = None
+    if store is not None:
+        attrs[KEY] = content_key(attrs, several)
+        journal, whole = journal_of(Path(store), attrs[KEY], len(several))
+        if whole is not None:
+            return whole
+    try:
+        values, baselines = work.measure(backend, progress, journal)
+    except KeyboardInterrupt:
+        if store is not None and journal is not None:
+            kept = work.collect(journal.finished, work.baselines(backend))
+            save(work.dataset(*kept, {**attrs, "complete": False}), store, overwrite=True)
+        raise
+    if audit:
+        attrs |= audited(work, values, audit, seed)
+    attrs |= {"seconds": round(time.perf_counter() - started, 3), "complete": True}
+    dataset = work.dataset(values, baselines, attrs)
+    if store is not None and journal is not None:
+        save(dataset, store, overwrite=True)
+        journal.remove()
+    return dataset

@@ -27,7 +27,7 @@ class Handler(Protocol):
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float,
         softcap: float | None,
     ) -> Tensor:  # fmt: skip
-        """From q ``[batch, head, pos, d_head]``, k and v with kv heads, z ``[batch, pos, head, d]``."""
+        """From q, k and v ``[batch, head, pos, d_head]``, z ``[batch, pos, head, d_head]``."""
         ...
 
 
@@ -95,7 +95,7 @@ def grouped_scores(q: Tensor, k: Tensor, scale: float, softcap: float | None) ->
 
 
 def mixed_values(pattern: Tensor, v: Tensor) -> Tensor:
-    """pattern ``[batch, head, query, key]`` times v: ``[batch, query, head, d_head]``."""
+    """Pattern ``[batch, head, query, key]`` times v: ``[batch, query, head, d_head]``."""
     batch, heads, queries, keys = pattern.shape
     groups = v.shape[1]
     folded = pattern.reshape(batch, groups, heads // groups * queries, keys)

@@ -66,9 +66,7 @@ class Sequences:
         """Base position to the other run's position, per example."""
         if self.prompts.alignment is None:
             return [{} for _ in range(len(self.prompts))]
-        to_clean = [
-            {i: j for i, j in enumerate(row) if j >= 0} for row in self.prompts.alignment
-        ]
+        to_clean = [{i: j for i, j in enumerate(row) if j >= 0} for row in self.prompts.alignment]
         if self.base == "corrupted":
             return to_clean
         return [{j: i for i, j in row.items()} for row in to_clean]

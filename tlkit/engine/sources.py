@@ -20,14 +20,24 @@ Capture = Callable[[list[list[int]], set[Place]], Captured]
 
 
 class Sources:
-    """Gathers, with one capture per run, everything that a set of edits reads."""
+    """Gathers, with one capture per run, everything that a set of edits reads.
+
+    Args:
+        capture: How activations are got.
+        sequences: Token sequences.
+        edits: What will be asked for.
+        examples: The examples that will be asked for (all, if None); means and other examples'
+            activations are drawn from all of them in any case.
+    """
 
     def __init__(
-        self, capture: Capture, sequences: Sequences, edits: Iterable[tuple[int, Edit]]
-    ) -> None:
+        self, capture: Capture, sequences: Sequences, edits: Iterable[Edit],
+        examples: range | None = None,
+    ) -> None:  # fmt: skip
         self._sequences = sequences
+        self._examples = examples or range(len(sequences.prompts))
         wanted: dict[Any, set[Place]] = {}
-        for _, edit in edits:
+        for edit in edits:
             key = _key(edit)
             if key is not None:
                 wanted.setdefault(key, set()).add((edit.component, edit.layer))
@@ -41,7 +51,7 @@ class Sources:
     def _sequences_of(self, key: Any) -> list[list[int]]:
         kind, which = key
         if kind == "run":
-            return self._sequences.runs[which]
+            return self._sequences.runs[which][self._examples.start : self._examples.stop]
         if which is None:
             return self._sequences.runs[self._sequences.base]
         return [list(ids) for ids in which.clean]
@@ -53,7 +63,7 @@ class Sources:
             return None
         rows = self._captured[key][edit.component, edit.layer]
         if key[0] == "run":
-            return narrow(rows[example], edit, edit.sources)
+            return narrow(rows[example - self._examples.start], edit, edit.sources)
         ablation: Any = edit.intervention
         if ablation.value == "resample":
             return self._resampled(rows, edit, example, len(self._ids[key]))
@@ -75,9 +85,7 @@ class Sources:
         last = len(self._ids[_key(edit)][other]) - 1
         return narrow(activation, edit, tuple(min(p, last) for p in edit.positions))
 
-    def _mean(
-        self, rows: Any, edit: Edit, ids: list[list[int]], ablation: Ablate
-    ) -> Tensor:
+    def _mean(self, rows: Any, edit: Edit, ids: list[list[int]], ablation: Ablate) -> Tensor:
         cached = (id(ablation.reference), edit.component, edit.layer, ablation.per_position)
         if cached not in self._means:
             longest = max(len(one) for one in ids)

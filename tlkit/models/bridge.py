@@ -86,7 +86,9 @@ class Parts:
     def unsupported(self, component: str) -> str | None:
         """Why a site cannot be read and written on this model, or None if it can."""
         if component == "resid_mid" and self.parallel:
-            return "its blocks run attention and MLP in parallel, so there is no stream between them"
+            return (
+                "its blocks run attention and MLP in parallel, so there is no stream between them"
+            )
         if component in ("mlp_pre", "mlp_post") and self._mixture:
             return "its MLPs are mixtures of experts, which have no single neuron axis"
         if component == "attn_scores" and not self.writable_patterns:

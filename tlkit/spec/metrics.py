@@ -53,7 +53,7 @@ class Metric(Protocol):
         ...
 
     def positions(self, prompt_length: int, answer_length: int, length: int) -> tuple[int, ...]:
-        """The positions it reads of a sequence: the prompt, then all but the answer's last token."""
+        """The positions it reads, of the prompt and all but the answer's last token."""
         ...
 
     def vocabulary(self, prompts: Any) -> tuple[int, ...] | None:
@@ -115,7 +115,7 @@ def _gather_first(readout: Readout, which: str) -> "Tensor":
 
 @dataclass(frozen=True)
 class AnswerProb:
-    """Probability of the whole answer after the prompt: exp of its tokens' summed log-probabilities.
+    """Probability of the whole answer: exp of its tokens' summed log-probabilities.
 
     Args:
         log: Give the summed log-probability (nats) instead.
@@ -254,7 +254,9 @@ def as_metrics(metrics: Any) -> tuple[Metric, ...]:
         elif callable(one) and not isinstance(one, type):
             done.append(CallableMetric(one, name=getattr(one, "__name__", "metric")))
         else:
-            raise SpecError(f"{one!r} is not a metric: pass tk.LogitDiff() or a function of logits.")
+            raise SpecError(
+                f"{one!r} is not a metric: pass tk.LogitDiff() or a function of logits."
+            )
     names = [metric.name for metric in done]
     if not done or len(set(names)) < len(names):
         raise SpecError(f"Metrics need names of their own; got {', '.join(names) or 'none'}.")

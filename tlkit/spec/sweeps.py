@@ -50,7 +50,9 @@ class Sweep:
         _check_axes(template, self.axes)
         cells = itertools.product(*self.axes.values())
         self._conditions = [
-            Condition(_name(self.axes, cell), (_narrow(template, dict(zip(axes, cell, strict=True))),))
+            Condition(
+                _name(self.axes, cell), (_narrow(template, dict(zip(axes, cell, strict=True))),)
+            )
             for cell in cells
         ]
 
@@ -82,7 +84,9 @@ class Sweep:
         """The name of an axis in results: ``kv_head`` where it counts key/value heads."""
         if axis == "head" and isinstance(self.template, Intervention):
             return self.template.site.head_dimension
-        return {"layers": "layer", "heads": "head", "queries": "query", "keys": "key"}.get(axis, axis)
+        return {"layers": "layer", "heads": "head", "queries": "query", "keys": "key"}.get(
+            axis, axis
+        )
 
 
 def _site_fields(template: AnyIntervention) -> tuple[str, ...]:
@@ -116,5 +120,5 @@ def _narrow(template: AnyIntervention, cell: dict[str, Any]) -> AnyIntervention:
     return replace(template, **own)
 
 
-def _name(axes: dict[str, tuple[Any, ...]], cell: tuple[Any, ...]) -> str:
-    return ", ".join(f"{axis} {value}" for axis, value in zip(axes, cell, strict=True)) or "base"
+def _name(cell: dict[str, Any]) -> str:
+    return ", ".join(f"{axis} {value}" for axis, value in cell.items()) or "base"

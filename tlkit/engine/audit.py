@@ -1,0 +1,26 @@
+"""Holding a run to its slow twin on a random share of its cells."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tlkit.engine.work import Work
+
+
+def audited(work: Work, values: np.ndarray, share: float, seed: int) -> dict[str, Any]:
+    """Run a random share of the jobs by the reference engine: how many, and how far off."""
+    jobs = work.jobs()
+    count = min(len(jobs), max(1, round(share * len(jobs))))
+    chosen = np.random.default_rng(seed).choice(len(jobs), count, replace=False) if jobs else []
+    some = [jobs[i] for i in sorted(chosen) if jobs[i].cell < len(work.worked)]
+    worst = 0.0
+
+    def compare(indices: Sequence[int], found: np.ndarray) -> None:
+        nonlocal worst
+        for index, value in zip(indices, found.T, strict=True):
+            gap = np.abs(values[:, some[index].cell, some[index].example] - value)
+            worst = max(worst, float(gap.max()))
+
+    work.backend("reference", None)[0].run(some, compare, None)
+    return {"audit_jobs": len(some), "audit_difference": worst}

@@ -1,0 +1,200 @@
+"""A request, checked and worked out for every cell and example."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tlkit.engine.edits import Compiler, Worked
+from tlkit.engine.journal import Journal
+from tlkit.engine.packed_values import PackedBackend
+from tlkit.engine.reference_values import ReferenceBackend
+from tlkit.engine.route import route_of
+from tlkit.engine.sequences import Sequences
+from tlkit.engine.values import Backend, Job, Progress
+from tlkit.errors import SpecError
+from tlkit.models.bridge import Parts
+from tlkit.results.schema import build, token_coords
+from tlkit.results.units import METRIC_UNITS
+from tlkit.spec.metrics import Metric
+from tlkit.spec.sweeps import Condition, Sweep
+
+
+class Work:
+    """A request, checked and worked out for every cell and example."""
+
+    def __init__(
+        self, model: Any, prompts: Any, sweep: Sweep, metrics: Sequence[Metric], on: str | None
+    ) -> None:
+        check_prompts(model, prompts)
+        self.parts = Parts(model)
+        self.sweep, self.metrics, self.prompts = sweep, metrics, prompts
+        base = on or ("corrupted" if prompts.corrupted is not None else "clean")
+        forced = any(getattr(metric, "teacher_forced", False) for metric in metrics)
+        for metric in metrics:
+            metric.vocabulary(prompts)  # says early what the prompts lack
+        self.sequences = Sequences(prompts, base, forced)
+        self.sequences.require(base)
+        self.conditions = [
+            Condition(c.name, (*sweep.given, *c.interventions)) for c in sweep.conditions()
+        ]
+        compiler = Compiler(
+            self.sequences, self.parts.n_layers, self.parts.n_heads, self.parts.n_kv_heads
+        )
+        examples = range(len(prompts))
+        self.worked: list[list[Worked]] = [
+            [compiler.work_out(condition, i) for i in examples] for condition in self.conditions
+        ]
+        given = Condition("given", sweep.given)
+        self.given = [compiler.work_out(given, i) for i in examples] if sweep.given else None
+        components = {e.component for row in self.worked for w in row for e in w.edits}
+        for component in components:
+            reason = self.parts.unsupported(component)
+            if reason:
+                raise SpecError(f"{self.parts.name} has no site {component!r}: {reason}.")
+
+    @property
+    def free(self) -> int:
+        """How many jobs provably change nothing."""
+        return sum(w.status == "free" for row in self.worked for w in row)
+
+    def jobs(self) -> list[Job]:
+        """What must be run; the ``given`` interventions alone are the last cell."""
+        return [
+            Job(cell, example, worked)
+            for cell, row in enumerate([*self.worked, self.given or []])
+            for example, worked in enumerate(row)
+            if worked.status == "run"
+        ]
+
+    def backend(self, engine: str, budget: int | None) -> tuple[Backend, str]:
+        """The engine that will do it, and why it is another than was asked for."""
+        if engine == "packed":
+            route = route_of(self.parts)
+            if route.packed:
+                return PackedBackend(self.parts, self.sequences, self.metrics, budget=budget), ""
+            return ReferenceBackend(self.parts, self.sequences, self.metrics), route.reason
+        return ReferenceBackend(self.parts, self.sequences, self.metrics), ""
+
+    def measure(
+        self, backend: Backend, progress: Progress | None, journal: Journal | None = None
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Values ``[metric, cell, example]`` and baselines ``[metric, example]``.
+
+        Jobs that the journal already has are not run again. Where a run is interrupted, what it
+        had finished is in the journal.
+        """
+        jobs = self.jobs()
+        done = {} if journal is None else dict(journal.finished)
+        todo = [job for job in jobs if (job.cell, job.example) not in done]
+
+        def finished(indices: Sequence[int], values: np.ndarray) -> None:
+            where = [(todo[i].cell, todo[i].example) for i in indices]
+            if journal is not None:
+                journal.add(where, values)
+            done.update(zip(where, values.T, strict=True))
+
+        if todo:
+            backend.run(todo, finished, progress)
+        return self.collect(done, self.baselines(backend))
+
+    def baselines(self, backend: Backend) -> dict[str, np.ndarray]:
+        """Values of each unchanged run."""
+        return {name: backend.baseline(name) for name in self.sequences.runs}
+
+    def collect(
+        self, done: dict[tuple[int, int], np.ndarray], baselines: dict[str, np.ndarray]
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Finished jobs and free ones in one array; what is missing is NaN."""
+        base = baselines[self.sequences.base].copy()
+        for example in range(len(self.prompts)):
+            if (len(self.worked), example) in done:
+                base[:, example] = done[len(self.worked), example]
+        values = np.full(
+            (len(self.metrics), len(self.worked), len(self.prompts)), np.nan, dtype=np.float32
+        )
+        for cell, row in enumerate(self.worked):
+            for example, worked in enumerate(row):
+                if worked.status == "free":
+                    values[:, cell, example] = base[:, example]
+                elif (cell, example) in done:
+                    values[:, cell, example] = done[cell, example]
+        return values, {**baselines, "base": base}
+
+    def dataset(
+        self, values: np.ndarray, baselines: dict[str, np.ndarray], attrs: dict[str, Any]
+    ) -> Any:
+        """The result, labelled."""
+        axes = {self.sweep.dimension(name): v for name, v in self.sweep.axes.items()}
+        shape = (len(self.metrics), *self.sweep.shape, len(self.prompts))
+        dims = ("metric", *axes, "example")
+        value = values.reshape(shape)
+        spread = (slice(None), *[None] * len(axes), slice(None))
+        base = baselines["base"]
+        variables = {
+            "value": (dims, value),
+            "effect": (dims, value - base[spread]),
+            "exact": (tuple(axes), np.ones(self.sweep.shape, dtype=bool)),
+            "base": (("metric", "example"), base, METRIC_UNITS),
+        }
+        if "corrupted" in baselines:
+            variables["recovered"] = (dims, recovered(value, baselines, spread))
+        for name in self.sequences.runs:
+            variables[name] = (("metric", "example"), baselines[name])
+        coords: dict[str, Any] = {name: [_label(x) for x in v] for name, v in axes.items()}
+        coords["metric"] = [metric.name for metric in self.metrics]
+        coords["metric_units"] = ("metric", [metric.unit for metric in self.metrics])
+        where = axes.get("pos")
+        if where and all(isinstance(p, int) and p >= 0 for p in where):
+            coords |= self._tokens(where)
+        return build(variables, coords, attrs, axes=tuple(axes))
+
+    def _tokens(self, where: Sequence[int]) -> dict[str, Any]:
+        """Labels of the base run's tokens, and of the tokens that are aligned with them."""
+        base = self.sequences.base
+        tokens = getattr(self.prompts, f"{base}_tokens")
+        if not tokens:
+            return {}
+        if len(self.sequences.runs) < 2:
+            return token_coords(tokens, positions=where)
+        other = "clean" if base == "corrupted" else "corrupted"
+        theirs = getattr(self.prompts, f"{other}_tokens")
+        aligned = []
+        for example, row in enumerate(tokens):
+            at = [self.sequences.source_position(other, example, p) for p in range(len(row))]
+            aligned.append([theirs[example][p] if p >= 0 else "" for p in at])
+        return token_coords(tokens, aligned, positions=where)
+
+
+def recovered(value: np.ndarray, baselines: dict[str, np.ndarray], spread: Any) -> np.ndarray:
+    """(value - corrupted)/(clean - corrupted), NaN where the two are nearly the same.
+
+    "Nearly": under 1e-3 of the metric's scale, its largest absolute baseline.
+    """
+    clean, corrupted = baselines["clean"], baselines["corrupted"]
+    scale = np.maximum(np.abs(clean), np.abs(corrupted)).max(axis=1, keepdims=True)
+    gap = clean - corrupted
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gap = np.where(np.abs(gap) < 1e-3 * scale, np.nan, gap)
+        return ((value - corrupted[spread]) / gap[spread]).astype(np.float32)
+
+
+def check_prompts(model: Any, prompts: Any) -> None:
+    """Refuse prompts that another tokenizer made.
+
+    Raises:
+        SpecError: The tokenizers differ, or there are no prompts.
+    """
+    from tlkit.models.info import info
+
+    if len(prompts) == 0:
+        raise SpecError("There are no prompts to run.")
+    own = info(model).tokenizer_hash
+    if prompts.tokenizer_hash and own and prompts.tokenizer_hash != own:
+        raise SpecError(
+            "These prompts were tokenised by another model's tokenizer; make them with this model."
+        )
+
+
+def _label(value: Any) -> Any:
+    return value if isinstance(value, (int, float, str, bool)) else str(value)
