@@ -1,0 +1,1 @@
+"""Studies: each module asks one question of a model; its main verb is ``run``."""

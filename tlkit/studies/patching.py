@@ -1,0 +1,101 @@
+"""Which activations carry the answer? Maps of activation patching over layers, positions, heads.
+
+Method: Meng et al. 2022 (arXiv:2202.05262), Wang et al. 2022 (arXiv:2211.00593), and Heimersheim &
+Nanda 2024 (arXiv:2404.15255) on how to read it.
+"""
+
+from pathlib import Path
+from typing import Any, Literal
+
+from tlkit.engine.run import run as run_sweep
+from tlkit.engine.values import Progress
+from tlkit.errors import SpecError
+from tlkit.spec.interventions import Patch
+from tlkit.spec.metrics import LogitDiff
+from tlkit.spec.sites import HEADS, Site
+from tlkit.spec.sweeps import Sweep
+
+MAPS = ("positions", "heads")
+
+
+def sweep(
+    model: Any,
+    prompts: Any,
+    site: str = "resid_pre",
+    *,
+    by: Literal["positions", "heads"] | None = None,
+    on: Literal["clean", "corrupted"] = "corrupted",
+) -> Sweep:
+    """The sweep that draws a map: every layer, at every position or for every head.
+
+    Args:
+        model: A loaded model.
+        prompts: Pairs (`tk.Prompts.from_pairs`).
+        site: What is patched (see `tk.Site`).
+        by: Second axis; heads for ``z``, ``q``, ``k``, ``v`` and ``pattern``, else positions.
+        on: The run that is changed; the other one is the source.
+
+    Raises:
+        SpecError: The site has no such axis, or the prompts are no pairs.
+    """
+    if prompts.corrupted is None:
+        raise SpecError("Patching needs pairs: make them with tk.Prompts.from_pairs.")
+    place = Site(site)
+    heads = site in (*HEADS, "pattern", "attn_scores")
+    by = by or ("heads" if heads else "positions")
+    if by not in MAPS or (by == "heads" and not heads) or (by == "positions" and not heads
+                                                           and "pos" not in place.axes):  # fmt: skip
+        raise SpecError(f"Site {site!r} cannot be mapped by {by!r}.")
+    source = "clean" if on == "corrupted" else "corrupted"
+    axes: dict[str, Any] = {"layer": range(model.cfg.n_layers)}
+    if site == "embed":
+        del axes["layer"]
+    if by == "heads":
+        grouped = model.cfg.n_key_value_heads if site in ("k", "v") else None
+        axes["head"] = range(grouped or model.cfg.n_heads)
+    else:
+        axes["pos"] = range(max(len(ids) for ids in getattr(prompts, on)))
+    return Sweep(Patch(place, source=source), **axes)
+
+
+def run(
+    model: Any,
+    prompts: Any,
+    site: str = "resid_pre",
+    metrics: Any = None,
+    *,
+    by: Literal["positions", "heads"] | None = None,
+    on: Literal["clean", "corrupted"] = "corrupted",
+    engine: str = "packed",
+    store: str | Path | None = None,
+    budget: int | str | None = None,
+    audit: float = 0.0,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Any:
+    """Patch a site in every layer, at every position or for every head.
+
+    Args:
+        model: A loaded model.
+        prompts: Pairs (`tk.Prompts.from_pairs`).
+        site: What is patched (see `tk.Site`).
+        metrics: What is measured; `tk.LogitDiff()` if None.
+        by: Second axis (see `sweep`).
+        on: ``"corrupted"``: the clean run's activation is put into the corrupted run (denoising);
+            ``"clean"``: the other way round (noising).
+        engine: See `tk.run`, as are ``store``, ``budget``, ``audit``, ``seed`` and ``progress``.
+        store: Where the run is kept.
+        budget: Memory for the engine.
+        audit: Share that the reference engine runs again.
+        seed: Chooses what is audited.
+        progress: Called with (done, total).
+
+    Returns:
+        The dataset of `tk.run`, with ``attrs["study"] == "patching"`` and ``attrs["site"]``.
+    """
+    dataset = run_sweep(
+        model, prompts, sweep(model, prompts, site, by=by, on=on), metrics or LogitDiff(),
+        on=on, engine=engine, store=store, budget=budget, audit=audit, seed=seed,
+        progress=progress, study="patching",
+    )  # fmt: skip
+    return dataset.assign_attrs(site=site)
