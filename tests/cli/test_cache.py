@@ -5,16 +5,22 @@ import json
 import pytest
 
 from tlkit.cli.app import main
+from tlkit.models.cache import keep
+
+
+def weights(size):
+    return lambda folder: (folder / "model.safetensors").write_bytes(b"x" * size)
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A cache of two models, 3 000 000 and 40 bytes, with a file beside them that is no entry."""
+    """A cache of two models, 3 000 000 and 40 bytes, with things beside them that are not ours."""
     root = tmp_path / "kept"
     for name, size in {"large": 3_000_000, "small": 40}.items():
-        (root / "models" / name).mkdir(parents=True)
-        (root / "models" / name / "model.safetensors").write_bytes(b"x" * size)
-    (root / "note.txt").write_text("mine")
+        keep(root / "models" / name, weights(size))
+    (root / "models" / "mine").mkdir()
+    (root / "models" / "mine" / "note.txt").write_text("mine")
+    (root / "models" / "note.txt").write_text("mine")
     monkeypatch.setenv("TLKIT_CACHE", str(root))
     return root
 
@@ -53,7 +59,8 @@ def test_clear_deletes_one_or_all_and_no_other_file(folder, capsys):
     assert not (folder / "models" / "small").exists()
     code, found = answer(["clear"], capsys)
     assert (code, found["bytes"]) == (0, 3_000_000)
-    assert (folder / "note.txt").read_text() == "mine"
+    assert (folder / "models" / "note.txt").read_text() == "mine"
+    assert (folder / "models" / "mine" / "note.txt").read_text() == "mine"
     code, found = answer(["list"], capsys)
     assert (code, found["kept"], found["bytes"]) == (0, [], 0)
 

@@ -7,6 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+MARK = ".made-by-tlkit"
+"""A file in every folder that tlkit made: nothing without it is listed, or deleted."""
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -34,31 +37,27 @@ def cache_dir() -> Path:
 
 
 def _size(path: Path) -> int:
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files if file.is_file())
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
 def entries() -> list[Entry]:
     """List what is kept, by name; things half made by a run that was cut off are listed too."""
     root = cache_dir()
-    found = sorted(root.glob("*/*")) if root.is_dir() else []
+    found = sorted(mark.parent for mark in root.glob(f"*/*/{MARK}")) if root.is_dir() else []
     return [Entry(path.relative_to(root).as_posix(), path, _size(path)) for path in found]
 
 
 def clear(name: str | None = None) -> list[Entry]:
     """Delete what is kept, or the one entry of a name.
 
-    Only entries are deleted: other files in the folder stay.
+    Only folders that tlkit made are deleted, wherever `TLKIT_CACHE` points.
 
     Returns:
         What was deleted.
     """
     gone = [entry for entry in entries() if name is None or entry.name == name]
     for entry in gone:
-        if entry.path.is_dir():
-            shutil.rmtree(entry.path)
-        else:
-            entry.path.unlink()
+        shutil.rmtree(entry.path)
     return gone
 
 
@@ -75,6 +74,7 @@ def keep(folder: Path, make: Callable[[Path], None]) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     half = Path(tempfile.mkdtemp(prefix=f"{folder.name}.part-", dir=folder.parent))
     try:
+        (half / MARK).touch()
         make(half)
         try:
             half.rename(folder)
