@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tlkit.errors import EngineError, SpecError
 from tlkit.plots.page import as_script, escaped, page, plot_call, plotly_script
@@ -72,9 +72,10 @@ def save(
             f"A .{kind} needs Chromium or Chrome, which was not found: install one, name it in "
             f"TLKIT_BROWSER, or save as .html."
         )
+    layout: Any = figure.layout
     size = {
-        "width": int(width or figure.layout.width or 900),
-        "height": int(height or figure.layout.height or 500),
+        "width": int(width or layout.width or 900),
+        "height": int(height or layout.height or 500),
     }
     picture = _draw(figure, {"format": kind, "scale": scale, **size}, browser)
     return write_bytes(path, picture)
@@ -82,7 +83,8 @@ def save(
 
 def figure_page(figure: go.Figure) -> str:
     """One page with the figure and the plotly library inside."""
-    title = re.sub("<[^>]*>", "", figure.layout.title.text or "Figure")
+    layout: Any = figure.layout
+    title = re.sub("<[^>]*>", "", layout.title.text or "Figure")
     body = '<div class="card"><div id="figure"></div></div>'
     return page(title, body, [plotly_script(), plot_call(str(figure.to_json()), "figure")])
 
