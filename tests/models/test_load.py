@@ -47,9 +47,7 @@ def test_the_embedded_model_is_the_gguf_file_as_transformers_reads_it(embedded):
     text = "When Mary and John went to the store, Mary gave a drink to"
     ids = tokenizer(text, return_tensors="pt")["input_ids"]
     assert embedded.to_tokens(text).tolist() == ids.tolist()
-    torch.testing.assert_close(
-        logits_of(embedded, ids), logits_of(theirs, ids), atol=1e-4, rtol=0
-    )
+    torch.testing.assert_close(logits_of(embedded, ids), logits_of(theirs, ids), atol=1e-4, rtol=0)
     best = logits_of(embedded, ids)[0, -1].argmax()
     assert tokenizer.decode(best) == " John"
 
@@ -100,9 +98,7 @@ def test_dtype_changes_weights_and_not_rotary_frequencies(make_folder, ids, dtyp
 
     folder = make_folder("llama3")
     wanted = getattr(torch, dtype) if isinstance(dtype, str) else dtype
-    theirs = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=wanted, attn_implementation="eager"
-    )
+    theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=wanted, attn_implementation="eager")
     for source in (folder, "tiny:llama3"):
         model = HookedTransformer.from_pretrained(source, dtype=dtype)
         assert {weight.dtype for weight in model.parameters()} == {wanted}
@@ -169,7 +165,10 @@ def test_code_that_comes_with_a_model_runs_only_when_trusted(make_folder, ids):
     config = json.loads((folder / "config.json").read_text())
     config |= {
         "model_type": "my_llama",
-        "auto_map": {"AutoConfig": "mine.MyConfig", "AutoModelForCausalLM": "mine.LlamaForCausalLM"},
+        "auto_map": {
+            "AutoConfig": "mine.MyConfig",
+            "AutoModelForCausalLM": "mine.LlamaForCausalLM",
+        },
     }
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "mine.py").write_text(

@@ -32,6 +32,27 @@ def bridged() -> frozenset[str]:
     return frozenset(SUPPORTED_ARCHITECTURES)
 
 
+def check_kind(raw: Mapping[str, Any], source: str) -> None:
+    """Refuse models that do not predict the next token from those before it.
+
+    Raises:
+        SpecError: Encoder-only or encoder-decoder.
+    """
+    from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
+    kind = raw.get("model_type")
+    if raw.get("is_encoder_decoder"):
+        raise SpecError(
+            f"{source} is an encoder-decoder model ({kind}); tlkit studies decoders that predict "
+            f"the next token."
+        )
+    if kind in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+        raise SpecError(
+            f"{source} is an encoder-only model ({kind}): it predicts no next token, which every "
+            f"tlkit study needs."
+        )
+
+
 def check_raw_config(raw: Mapping[str, Any], source: str, trust_remote_code: bool) -> None:
     """Refuse what a config.json alone shows to be out of reach.
 
@@ -45,19 +66,9 @@ def check_raw_config(raw: Mapping[str, Any], source: str, trust_remote_code: boo
             `trust_remote_code`.
     """
     from transformers import CONFIG_MAPPING
-    from transformers.models.auto import modeling_auto
 
+    check_kind(raw, source)
     kind = raw.get("model_type")
-    if raw.get("is_encoder_decoder"):
-        raise SpecError(
-            f"{source} is an encoder-decoder model ({kind}); tlkit studies decoders that predict "
-            f"the next token."
-        )
-    if kind in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES:
-        raise SpecError(
-            f"{source} is an encoder-only model ({kind}): it predicts no next token, which every "
-            f"tlkit study needs."
-        )
     check_quantisation(raw.get("quantization_config"), source)
     if kind not in CONFIG_MAPPING and "auto_map" not in raw:
         raise unsupported(str(kind), source)
@@ -66,6 +77,7 @@ def check_raw_config(raw: Mapping[str, Any], source: str, trust_remote_code: boo
             f"{source} comes with Python code of its own (model type {kind}); read it, then pass "
             f"trust_remote_code=True to run it."
         )
+    check_family(family_of(raw), source)
 
 
 def check_quantisation(settings: Any, source: str) -> None:
@@ -94,34 +106,28 @@ def unsupported(family: str, source: str) -> SpecError:
     )
 
 
-def family_of(config: Any, source: str) -> str:
-    """Find the class that would be built from a config, and check that it can be hooked.
+def family_of(raw: Mapping[str, Any]) -> str:
+    """Find the class that would be built from a config.
 
     Returns:
-        The class's name, such as "LlamaForCausalLM".
-
-    Raises:
-        SpecError: There is no such class, or TransformerLens has no adapter for it.
+        The class's name, such as "LlamaForCausalLM"; if there is none, what the config says it is.
     """
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-    family = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type)
-    remote = (getattr(config, "auto_map", None) or {}).get("AutoModelForCausalLM")
-    if family is None and remote is not None:
-        family = str(remote).rpartition(".")[2]
-    check_family(family or _declared(config), source)
-    return family or _declared(config)
-
-
-def _declared(config: Any) -> str:
-    return (getattr(config, "architectures", None) or [config.model_type])[0]
+    known = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(str(raw.get("model_type")))
+    if known is not None:
+        return known
+    remote = (raw.get("auto_map") or {}).get("AutoModelForCausalLM")
+    if remote is not None:
+        return str(remote).rpartition(".")[2]
+    return str((raw.get("architectures") or [raw.get("model_type")])[0])
 
 
 def check_family(family: str, source: str) -> None:
-    """Refuse a class that TransformerLens cannot put hooks on, or that has no attention.
+    """Refuse a class that TransformerLens cannot put hooks on.
 
     Raises:
-        SpecError: It is one of those.
+        SpecError: It is one.
     """
     if family not in bridged():
         raise unsupported(family, source)

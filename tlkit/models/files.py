@@ -105,7 +105,15 @@ def load_config(place: Place) -> Any:
 
     try:
         return AutoConfig.from_pretrained(place.name, **place.options)
-    except (OSError, ValueError, KeyError, TypeError, ImportError, AttributeError) as error:
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        ImportError,
+        AttributeError,
+        RuntimeError,
+    ) as error:
         raise SpecError(
             f"The config of {place.label} cannot be read: {_first_line(error)}."
         ) from error

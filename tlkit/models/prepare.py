@@ -1,14 +1,14 @@
 """From a source to a Hugging Face model and its tokenizer, checked before anything is heavy."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tlkit.errors import SpecError
 from tlkit.models.adapters import check_adapter, merge_adapter
 from tlkit.models.embedded import EMBEDDED, embedded_folder
 from tlkit.models.families import (
     check_family,
+    check_kind,
     check_quantisation,
     check_raw_config,
     family_of,
@@ -57,7 +57,7 @@ def _load(place: Place, request: Request, revision: str | None) -> Prepared:
     dtype, device = request.dtype or torch.float32, request.device or default_device()
     with gguf_read_once(place):
         config = load_config(place)
-        family_of(config, place.label)
+        check_family(family_of(config.to_dict()), place.label)
         skeleton = on_meta(config, request.trust_remote_code)
         if request.device_map is None:
             check_memory(place.label, weight_bytes(skeleton, dtype), dtype, device)
@@ -165,10 +165,8 @@ def check_object(model: "PreTrainedModel", label: str) -> None:
     Raises:
         SpecError: It is one of those.
     """
-    family = type(model).__name__
-    config: Mapping[str, Any] = model.config.to_dict()
-    check_raw_config({**config, "quantization_config": None}, label, True)
-    check_family(family, label)
+    check_kind(model.config.to_dict(), label)
+    check_family(type(model).__name__, label)
     weights = list(model.parameters())
     if any(weight.is_meta for weight in weights):
         raise SpecError(f"{label} has no weights in memory (meta device); load it first.")

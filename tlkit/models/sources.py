@@ -93,8 +93,10 @@ def find_source(source: Any) -> Source:
     if text.startswith("tiny:"):
         return Source("tiny", text.removeprefix("tiny:"), text)
     path = Path(text).expanduser()
-    if not text or isinstance(source, Path) or path.exists() or _is_a_path(text):
-        return _from_path(path, text or "''")
+    if not text:
+        raise SpecError(f"The source is an empty text; give {KINDS}.")
+    if isinstance(source, Path) or path.exists() or _is_a_path(text):
+        return _from_path(path, text)
     if not _HUB_ID.fullmatch(text):
         raise SpecError(f"{text!r} is neither a path that exists nor a hub id; give {KINDS}.")
     return Source("hub", text, text)
