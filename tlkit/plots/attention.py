@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tlkit.errors import SpecError
+from tlkit.plots.labels import visible
 from tlkit.plots.page import as_script, circuitsvis_script, page
 from tlkit.plots.reduction import reduced
 from tlkit.plots.writing import write_page
@@ -115,7 +116,7 @@ def attention(
         chosen, labels = chosen[:most_heads], labels[:most_heads]
     weights = weights[chosen]
     causal = bool(np.triu(np.abs(weights), 1).max(initial=0.0) == 0)
-    shown, marks, note = reduced(weights, [str(token) for token in tokens], most_tokens)
+    shown, marks, note = reduced(weights, [visible(str(t), 24) for t in tokens], most_tokens)
     digits = 4 if shown.size <= 20_000 else 3
     rounded = np.round(shown, digits).tolist()
     values = [[[_short(v) for v in row] for row in head] for head in rounded]

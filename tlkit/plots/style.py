@@ -100,6 +100,7 @@ def template() -> dict[str, Any]:
         "ticklen": 4,
         "tickcolor": "#9aa1ab",
         "automargin": True,
+        "exponentformat": "power",
         "title": {"standoff": 10, "font": {"size": 14}},
         "tickfont": {"size": 12},
     }
@@ -115,7 +116,11 @@ def template() -> dict[str, Any]:
             "margin": {"l": 64, "r": 24, "t": 64, "b": 56},
             "hoverlabel": {"font": {"family": FONT, "size": 13}, "align": "left"},
             "coloraxis": {
-                "colorbar": {"thickness": 14, "title": {"side": "top", "font": {"size": 12}}}
+                "colorbar": {
+                    "thickness": 14,
+                    "exponentformat": "power",
+                    "title": {"side": "top", "font": {"size": 12}},
+                }
             },
         }
     }
