@@ -217,6 +217,13 @@ def test_a_space_at_the_prompts_end_keeps_the_prompts_own_tokens(smol):
     assert smol.decode([*prompt.ids, *ids]) == "The capital of France is Paris"
 
 
+def test_spans_are_exact_behind_a_bos(pieces):
+    # <s> ▁a <2E> <E6> <9D> <B1> <50>; the tokenizer's own offsets call the last five one run.
+    prompt = tokenize(pieces, "a.東P", chat=False)
+    found = [span_tokens(prompt, letter, "x") for letter in "a.東P"]
+    assert found == [(1, 2), (2, 3), (3, 6), (6, 7)]
+
+
 def test_an_answer_that_would_read_differently_is_refused(pieces):
     prompt = tokenize(pieces, "the cat is in ", chat=False)
     with pytest.raises(SpecError, match=r"Example 4, answers: the tokenizer joins .* 'Paris'"):
