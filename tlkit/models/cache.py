@@ -57,7 +57,10 @@ def clear(name: str | None = None) -> list[Entry]:
     """
     gone = [entry for entry in entries() if name is None or entry.name == name]
     for entry in gone:
-        shutil.rmtree(entry.path)
+        if entry.path.is_symlink():
+            entry.path.unlink()
+        else:
+            shutil.rmtree(entry.path)
     return gone
 
 

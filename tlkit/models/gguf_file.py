@@ -1,5 +1,6 @@
 """Read and check the head of a GGUF file: what it holds, and whether all of it is there."""
 
+import mmap
 import struct
 from dataclasses import dataclass
 from math import prod
@@ -12,7 +13,6 @@ from tlkit.errors import SpecError
 _SCALARS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
 _STRING, _ARRAY = 8, 9
 _VERSIONS = (2, 3)
-_LONGEST_HEAD = 1 << 28  # bytes of header that are read at most
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class GgufHead:
 class _Cursor:
     """Reads little-endian values one after the other."""
 
-    def __init__(self, data: bytes) -> None:
-        self.data, self.at = data, 0
+    def __init__(self, data: mmap.mmap, at: int) -> None:
+        self.data, self.at = data, at
 
     def scalar(self, code: str) -> Any:
         (value,) = struct.unpack_from(f"<{code}", self.data, self.at)
@@ -127,12 +127,13 @@ def read_head(path: Path) -> GgufHead:
     Raises:
         SpecError: The file is no GGUF, of another version, cut short or one part of several.
     """
-    size = path.stat().st_size
     with path.open("rb") as file:
-        data = file.read(min(size, _LONGEST_HEAD))
-    _magic(data, path)
-    cursor = _Cursor(data)
-    cursor.at = 8
+        _magic(file.read(8), path)
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return _read(_Cursor(data, at=8), path)
+
+
+def _read(cursor: _Cursor, path: Path) -> GgufHead:
     try:
         count, pairs = cursor.scalar("Q"), cursor.scalar("Q")
         values = {}
@@ -146,7 +147,7 @@ def read_head(path: Path) -> GgufHead:
         ) from None
     alignment = max(int(values.get("general.alignment", 32)), 1)
     start = -(-cursor.at // alignment) * alignment
-    _all_inside(path, size, start, tensors)
+    _all_inside(path, len(cursor.data), start, tensors)
     if int(values.get("split.count", 1)) > 1:
         raise SpecError(
             f"{path} is one part of {values['split.count']}; join the parts into one file first "
