@@ -7,18 +7,7 @@ and every topic meet all of them.
 from collections import Counter
 from pathlib import Path
 
-FRAMES = {
-    "how": "How do I {}?",
-    "explain": "Explain how to {}.",
-    "help": "Help me {}.",
-    "steps": "Tell me step by step how to {}.",
-    "tips": "Give me some tips on how to {}.",
-    "way": "What is the best way to {}?",
-    "want": "I want to {}. Where do I start?",
-    "teach": "Teach me to {}.",
-    "show": "Can you show me how to {}?",
-    "plan": "Write a short plan to {}.",
-}
+from tlkit.prompts.samples.training import FRAMES
 
 
 def requests() -> list[dict[str, str]]:

@@ -78,8 +78,11 @@ def induction() -> Iterator[Row]:
 
 def antonyms() -> Iterator[Row]:
     """Two examples set the task, the third word asks for its opposite."""
-    for shown, one, other, answer, wrong in ANTONYMS:
-        yield subjects("antonym", f"{shown} {{}} is", (one, other), (answer, wrong))
+    for *solved, clean, corrupted in ANTONYMS:
+        shown = " ".join("The opposite of {} is {}.".format(*two.split()) for two in solved)
+        (word, answer), (other, wrong) = clean.split(), corrupted.split()
+        frame = f"{shown} The opposite of {{}} is"
+        yield subjects("antonym", frame, (word, other), (answer, wrong))
 
 
 def code() -> Iterator[Row]:

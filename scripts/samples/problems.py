@@ -7,7 +7,8 @@ import ast
 from fractions import Fraction
 from pathlib import Path
 
-SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "×", ast.Div: "÷"}
+TIMES, OVER = "\N{MULTIPLICATION SIGN}", "\N{DIVISION SIGN}"
+SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: TIMES, ast.Div: OVER}
 
 
 def worked(node: ast.expr, steps: list[str]) -> Fraction:
@@ -18,7 +19,7 @@ def worked(node: ast.expr, steps: list[str]) -> Fraction:
         raise ValueError(f"{ast.unparse(node)} is not arithmetic")
     left, right = worked(node.left, steps), worked(node.right, steps)
     sign = SIGNS[type(node.op)]
-    results = {"+": left + right, "-": left - right, "×": left * right}
+    results = {"+": left + right, "-": left - right, TIMES: left * right}
     value = results[sign] if sign in results else left / right
     step = f"{left} {sign} {right} = {value}"
     if step not in steps:

@@ -139,19 +139,20 @@ INDUCTION = (
     ("hammer yellow ocean pencil", "bread"),
 )
 
+# Two solved pairs, then (word, its opposite) of the clean and of the corrupted prompt.
 ANTONYMS = (
-    ("The opposite of up is down. The opposite of old is young. The opposite of", "hot", "big", "cold", "small"),
-    ("The opposite of big is small. The opposite of wet is dry. The opposite of", "day", "love", "night", "hate"),
-    ("The opposite of in is out. The opposite of rich is poor. The opposite of", "left", "black", "right", "white"),
-    ("The opposite of day is night. The opposite of near is far. The opposite of", "high", "fast", "low", "slow"),
-    ("The opposite of hot is cold. The opposite of full is empty. The opposite of", "good", "true", "bad", "false"),
-    ("The opposite of fast is slow. The opposite of soft is hard. The opposite of", "open", "dark", "closed", "light"),
-    ("The opposite of black is white. The opposite of thick is thin. The opposite of", "old", "strong", "young", "weak"),
-    ("The opposite of left is right. The opposite of good is bad. The opposite of", "north", "east", "south", "west"),
-    ("The opposite of war is peace. The opposite of high is low. The opposite of", "early", "inside", "late", "outside"),
-    ("The opposite of push is pull. The opposite of open is closed. The opposite of", "first", "top", "last", "bottom"),
-    ("The opposite of love is hate. The opposite of early is late. The opposite of", "male", "long", "female", "short"),
-    ("The opposite of true is false. The opposite of short is long. The opposite of", "buy", "win", "sell", "lose"),
+    ("up down", "old young", "hot cold", "big small"),
+    ("big small", "wet dry", "day night", "love hate"),
+    ("in out", "rich poor", "left right", "black white"),
+    ("day night", "near far", "high low", "fast slow"),
+    ("hot cold", "full empty", "good bad", "true false"),
+    ("fast slow", "soft hard", "open closed", "dark light"),
+    ("black white", "thick thin", "old young", "strong weak"),
+    ("left right", "good bad", "north south", "east west"),
+    ("war peace", "high low", "early late", "inside outside"),
+    ("push pull", "open closed", "first last", "top bottom"),
+    ("love hate", "early late", "male female", "long short"),
+    ("true false", "short long", "buy sell", "win lose"),
 )
 
 CODE = (
