@@ -7,6 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tlkit import plots
+    from tlkit.engine.planning import Plan, plan
     from tlkit.engine.run import run
     from tlkit.errors import EngineError, SpecError, TlkitError
     from tlkit.models.load import HookedTransformer
@@ -16,13 +18,17 @@ if TYPE_CHECKING:
     from tlkit.spec.attention import Knockout, ScaleEdges
     from tlkit.spec.directions import Direction
     from tlkit.spec.interventions import Ablate, Intervention, Patch, Project, Skip, Steer
-    from tlkit.spec.metrics import KL, AnswerProb, AnswerRank, LogitDiff, Metric
+    from tlkit.spec.metrics import KL, AnswerProb, AnswerRank, LogitDiff
+    from tlkit.spec.readout import Metric
     from tlkit.spec.sites import Site
     from tlkit.spec.sweeps import Condition, Sweep
+    from tlkit.studies import patching
 
 # Where each public name lives. The imports above say the same to type checkers, and `__all__` is
 # what they take as public; a test holds the three together.
 _HOME = {
+    "tlkit": ("plots",),
+    "tlkit.engine.planning": ("Plan", "plan"),
     "tlkit.engine.run": ("run",),
     "tlkit.errors": ("EngineError", "SpecError", "TlkitError"),
     "tlkit.models.load": ("HookedTransformer",),
@@ -32,9 +38,11 @@ _HOME = {
     "tlkit.spec.attention": ("Knockout", "ScaleEdges"),
     "tlkit.spec.directions": ("Direction",),
     "tlkit.spec.interventions": ("Ablate", "Intervention", "Patch", "Project", "Skip", "Steer"),
-    "tlkit.spec.metrics": ("AnswerProb", "AnswerRank", "KL", "LogitDiff", "Metric"),
+    "tlkit.spec.metrics": ("AnswerProb", "AnswerRank", "KL", "LogitDiff"),
+    "tlkit.spec.readout": ("Metric",),
     "tlkit.spec.sites": ("Site",),
     "tlkit.spec.sweeps": ("Condition", "Sweep"),
+    "tlkit.studies": ("patching",),
 }
 
 __all__ = [
@@ -51,6 +59,7 @@ __all__ = [
     "LogitDiff",
     "Metric",
     "Patch",
+    "Plan",
     "Project",
     "Prompts",
     "ScaleEdges",
@@ -61,7 +70,10 @@ __all__ = [
     "Sweep",
     "TlkitError",
     "open",
+    "patching",
+    "plan",
     "plot",
+    "plots",
     "report",
     "run",
     "save",
@@ -74,11 +86,19 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         value = _version()
     elif name in _MODULE:
-        value = getattr(import_module(_MODULE[name]), name)
+        value = _found(_MODULE[name], name)
     else:
         raise AttributeError(f"module 'tlkit' has no attribute {name!r}")
     globals()[name] = value
     return value
+
+
+def _found(home: str, name: str) -> Any:
+    """A name of a module, or a module of a package."""
+    module = None if home == __name__ else import_module(home)
+    if module is not None and hasattr(module, name):
+        return getattr(module, name)
+    return import_module(f"{home}.{name}")
 
 
 def __dir__() -> list[str]:

@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 from tlkit.cli.cache import cache
+from tlkit.cli.demo import demo
 from tlkit.cli.exits import exit_code
+from tlkit.cli.patch import patch
 
 app = typer.Typer(
     name="tlkit",
@@ -44,6 +46,8 @@ def tlkit(
     """Look inside language models: patching, ablation and attention studies."""
 
 
+app.command("demo")(demo)
+app.command("patch")(patch)
 app.command("cache")(cache)
 
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -77,6 +78,8 @@ def check_out(
         raise SpecError(f"--out {path}: its name must end in {' or '.join(suffixes)}.")
     if resume:
         return _check_store(path)
+    if journal_of(path).exists() and not overwrite:
+        raise SpecError(f"--out {path} has an unfinished run: give --resume or --overwrite.")
     if path.exists() and not overwrite:
         ways = "--overwrite" if path.suffix != ".zarr" else "--resume or --overwrite"
         raise SpecError(f"--out {path} exists already: give another name, or {ways}.")
@@ -93,9 +96,28 @@ def check_out(
 def _check_store(path: Path) -> Path:
     if path.suffix != ".zarr":
         raise SpecError(f"--resume continues a .zarr store and --out is {path}.")
-    if not path.is_dir():
+    if not path.is_dir() and not journal_of(path).exists():
         raise SpecError(f"--resume: there is no store at {path}: leave --resume out to begin one.")
     return path
+
+
+def journal_of(store: Path) -> Path:
+    """Where an unfinished run keeps what it has done."""
+    return store.with_name(store.name + ".journal")
+
+
+def remove_run(store: Path) -> None:
+    """Delete a run that is to be replaced: its store and its journal."""
+    journal_of(store).unlink(missing_ok=True)
+    if (store / "zarr.json").exists():
+        shutil.rmtree(store)
+
+
+def check_share(option: str, value: float) -> float:
+    """`value` if it is a share."""
+    if 0 <= value <= 1:
+        return value
+    raise SpecError(f"{option} is a share between 0 and 1, not {value}.")
 
 
 def only_one(**given: bool) -> None:

@@ -12,7 +12,7 @@ from tlkit.engine.sequences import Sequences
 from tlkit.engine.values import Finished, Job, Progress
 from tlkit.errors import EngineError
 from tlkit.models.bridge import Parts
-from tlkit.spec.metrics import Metric
+from tlkit.spec.readout import Metric
 
 CHUNK = 1024
 """Tokens per call of a block: 1 024 to 2 048 were fastest on CPUs."""

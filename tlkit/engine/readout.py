@@ -9,7 +9,7 @@ from torch import Tensor
 from tlkit.engine.sequences import Sequences
 from tlkit.errors import EngineError
 from tlkit.models.bridge import Parts
-from tlkit.spec.metrics import Metric, Readout
+from tlkit.spec.readout import Metric, Readout
 
 
 def logits_of(parts: Parts, stream: Tensor, vocabulary: Tensor | None) -> Tensor:

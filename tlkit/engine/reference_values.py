@@ -12,7 +12,7 @@ from tlkit.engine.sequences import Sequences
 from tlkit.engine.sources import Captured, Place, Sources
 from tlkit.engine.values import Finished, Job, Progress
 from tlkit.models.bridge import Parts
-from tlkit.spec.metrics import Metric
+from tlkit.spec.readout import Metric
 
 
 class ReferenceBackend:

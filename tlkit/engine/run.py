@@ -7,13 +7,14 @@ from typing import Any, Literal
 from tlkit.engine.audit import audited
 from tlkit.engine.budget import bytes_of
 from tlkit.engine.describe import described
+from tlkit.engine.journal import Journal
 from tlkit.engine.saved import KEY, content_key, journal_of
-from tlkit.engine.values import Progress
+from tlkit.engine.values import Backend, Progress
 from tlkit.engine.work import Work
 from tlkit.errors import SpecError
 from tlkit.results.files import save
 from tlkit.results.provenance import provenance
-from tlkit.spec.metrics import as_metrics
+from tlkit.spec.callables import as_metrics
 from tlkit.spec.sweeps import Sweep
 
 ENGINES = ("packed", "reference")
@@ -43,10 +44,10 @@ def run(
         metrics: `tk.LogitDiff()` and its like, a function of logits, a list or a mapping of them.
         on: Which run is changed: the corrupted one (denoising) where there is one, or the clean
             one (noising).
-        engine: ``"packed"`` computes only what changes; ``"reference"`` makes one hooked forward
-            pass per cell. Both give the same numbers.
-        store: A ``.zarr`` path. Finished cells are kept beside it as they come, and the result
-            is saved there; called again after an interruption, the run goes on where it stopped.
+        engine: ``"packed"`` computes only what changes; ``"reference"``, the slow twin, makes one
+            hooked forward pass per cell.
+        store: A ``.zarr`` path for the result. Finished cells are kept beside it as they come;
+            called again after an interruption, the run goes on where it stopped.
         budget: Memory that the engine may take besides the weights: bytes, or ``"4GiB"``.
         audit: Share of the cells, 0 to 1, that the reference engine runs again; the largest
             difference is ``attrs["audit_difference"]``.
@@ -64,38 +65,55 @@ def run(
         SpecError: The request cannot be carried out; told before the model runs.
         EngineError: The run broke its promise.
     """
-    started = time.perf_counter()
     if engine not in ENGINES:
         raise SpecError(f"There is no engine {engine!r}; the engines are {', '.join(ENGINES)}.")
     if not 0 <= audit <= 1:
         raise SpecError(f"audit is a share between 0 and 1, not {audit}.")
-    several = as_metrics(metrics)
-    work = Work(model, prompts, sweep, several, on)
-    backend, reason = work.backend(engine, bytes_of(budget))
+    kept = None if store is None else Path(store)
+    work = Work(model, prompts, sweep, as_metrics(metrics), on)
+    work.attrs = {"seed": seed, "study": study}
+    return _carried_out(work, engine, kept, bytes_of(budget), audit, progress)
+
+
+def _carried_out(
+    work: Work, engine: str, store: Path | None, budget: int | None, audit: float,
+    progress: Progress | None,
+) -> Any:  # fmt: skip
+    """A checked request, run and kept."""
+    started = time.perf_counter()
+    backend, reason = work.backend(engine, budget)
     attrs = provenance(
-        model, prompts, spec=described(sweep), seed=seed, engine=backend.name,
-        study=study, on=work.sequences.base, cells=len(work.conditions), free_jobs=work.free,
+        work.model, work.prompts, spec=described(work.sweep), engine=backend.name, **work.attrs,
+        on=work.sequences.base, cells=len(work.conditions), free_jobs=work.free,
     )  # fmt: skip
     if reason:
         attrs["engine_reason"] = reason
     journal = None
     if store is not None:
-        attrs[KEY] = content_key(attrs, several)
-        journal, whole = journal_of(Path(store), attrs[KEY], len(several))
+        attrs[KEY] = content_key(attrs, work.metrics)
+        journal, whole = journal_of(store, attrs[KEY], len(work.metrics))
         if whole is not None:
             return whole
-    try:
-        values, baselines = work.measure(backend, progress, journal)
-    except KeyboardInterrupt:
-        if store is not None and journal is not None:
-            kept = work.collect(journal.finished, work.baselines(backend))
-            save(work.dataset(*kept, {**attrs, "complete": False}), store, overwrite=True)
-        raise
+    values, baselines = _measured(work, backend, progress, journal, store, attrs)
     if audit:
-        attrs |= audited(work, values, audit, seed)
+        attrs |= audited(work, values, audit, int(attrs["seed"]))
     attrs |= {"seconds": round(time.perf_counter() - started, 3), "complete": True}
     dataset = work.dataset(values, baselines, attrs)
     if store is not None and journal is not None:
         save(dataset, store, overwrite=True)
         journal.remove()
     return dataset
+
+
+def _measured(
+    work: Work, backend: Backend, progress: Progress | None, journal: Journal | None,
+    store: Path | None, attrs: dict[str, Any],
+) -> Any:  # fmt: skip
+    """Values and baselines; on Ctrl+C what was finished is saved, with NaN where it was not."""
+    try:
+        return work.measure(backend, progress, journal)
+    except KeyboardInterrupt:
+        if store is not None and journal is not None:
+            kept = work.collect(journal.finished, work.baselines(backend))
+            save(work.dataset(*kept, {**attrs, "complete": False}), store, overwrite=True)
+        raise

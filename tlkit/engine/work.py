@@ -16,7 +16,7 @@ from tlkit.errors import SpecError
 from tlkit.models.bridge import Parts
 from tlkit.results.schema import build, token_coords
 from tlkit.results.units import METRIC_UNITS
-from tlkit.spec.metrics import Metric
+from tlkit.spec.readout import Metric
 from tlkit.spec.sweeps import Condition, Sweep
 
 
@@ -27,7 +27,8 @@ class Work:
         self, model: Any, prompts: Any, sweep: Sweep, metrics: Sequence[Metric], on: str | None
     ) -> None:
         check_prompts(model, prompts)
-        self.parts = Parts(model)
+        self.model, self.parts = model, Parts(model)
+        self.attrs: dict[str, Any] = {}
         self.sweep, self.metrics, self.prompts = sweep, metrics, prompts
         base = on or ("corrupted" if prompts.corrupted is not None else "clean")
         forced = any(getattr(metric, "teacher_forced", False) for metric in metrics)
@@ -67,14 +68,16 @@ class Work:
             if worked.status == "run"
         ]
 
+    def will_pack(self, engine: str) -> bool:
+        """Whether the packed engine is asked for and serves this model."""
+        return engine == "packed" and route_of(self.parts).packed
+
     def backend(self, engine: str, budget: int | None) -> tuple[Backend, str]:
         """The engine that will do it, and why it is another than was asked for."""
-        if engine == "packed":
-            route = route_of(self.parts)
-            if route.packed:
-                return PackedBackend(self.parts, self.sequences, self.metrics, budget=budget), ""
-            return ReferenceBackend(self.parts, self.sequences, self.metrics), route.reason
-        return ReferenceBackend(self.parts, self.sequences, self.metrics), ""
+        if self.will_pack(engine):
+            return PackedBackend(self.parts, self.sequences, self.metrics, budget=budget), ""
+        reason = route_of(self.parts).reason if engine == "packed" else ""
+        return ReferenceBackend(self.parts, self.sequences, self.metrics), reason
 
     def measure(
         self, backend: Backend, progress: Progress | None, journal: Journal | None = None

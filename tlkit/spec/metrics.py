@@ -1,68 +1,13 @@
 """What is measured on the logits of a run."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from tlkit.errors import SpecError
+from tlkit.spec.readout import Readout
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-@dataclass(frozen=True, eq=False)
-class Readout:
-    """Logits of several rows (one condition on one example each), as a metric gets them.
-
-    Attributes:
-        logits: float32 ``[row, pos, vocab]``, at the positions that the metric asked for and the
-            vocabulary entries ``vocabulary`` (all, if None).
-        base: The same of the unchanged base run.
-        examples: Example index of each row.
-        prompts: The prompts (anything with ``answers`` and ``wrong_answers``).
-        vocabulary: Token id of each column, or None where the columns are the whole vocabulary.
-        present: bool ``[row, pos]``; False where a row has fewer positions than others.
-    """
-
-    logits: "Tensor"
-    base: "Tensor"
-    examples: tuple[int, ...]
-    prompts: Any
-    vocabulary: "Tensor | None"
-    present: "Tensor"
-
-    def columns(self, ids: "Tensor") -> "Tensor":
-        """The columns that hold these token ids."""
-        import torch
-
-        return ids if self.vocabulary is None else torch.searchsorted(self.vocabulary, ids)
-
-
-@runtime_checkable
-class Metric(Protocol):
-    """A number per row, from logits at some positions and some of the vocabulary."""
-
-    @property
-    def name(self) -> str:
-        """Its label in results."""
-        ...
-
-    @property
-    def unit(self) -> str:
-        """Its unit, in words."""
-        ...
-
-    def positions(self, prompt_length: int, answer_length: int, length: int) -> tuple[int, ...]:
-        """The positions it reads, of the prompt and all but the answer's last token."""
-        ...
-
-    def vocabulary(self, prompts: Any) -> tuple[int, ...] | None:
-        """The token ids whose logits it reads, or None for all."""
-        ...
-
-    def __call__(self, readout: Readout) -> "Tensor":
-        """Its value for each row, float32 ``[row]``."""
-        ...
 
 
 def _first_tokens(prompts: Any, which: str, metric: str) -> list[int]:
@@ -199,65 +144,3 @@ class KL:
         changed = readout.logits[:, 0].log_softmax(-1)
         terms = base.exp() * (base - changed)
         return terms.masked_fill(base.isneginf(), 0.0).sum(-1).clamp_min(0.0)
-
-
-@dataclass(frozen=True)
-class CallableMetric:
-    """A user's function of logits ``[example, pos, vocab]``, called for one row at a time.
-
-    The function may carry ``positions`` (an int such as -1, counted from the prompt's end) and
-    ``vocabulary`` (token ids), so that only that is computed; it then gets just those.
-    """
-
-    function: Callable[..., Any]
-    name: str = "metric"
-    unit: str = "metric's own"
-
-    def positions(self, prompt_length: int, answer_length: int, length: int) -> tuple[int, ...]:
-        """What the function declares, or all."""
-        declared = getattr(self.function, "positions", None)
-        if declared is None:
-            return tuple(range(prompt_length))
-        several = (declared,) if isinstance(declared, int) else tuple(declared)
-        return tuple(p + prompt_length if p < 0 else p for p in several)
-
-    def vocabulary(self, prompts: Any) -> tuple[int, ...] | None:
-        """What the function declares, or all."""
-        declared = getattr(self.function, "vocabulary", None)
-        return None if declared is None else tuple(sorted(set(declared)))
-
-    def __call__(self, readout: Readout) -> "Tensor":
-        """The function's value for each row."""
-        import torch
-
-        rows = []
-        for row in range(len(readout.examples)):
-            value = self.function(readout.logits[row : row + 1][:, readout.present[row]])
-            rows.append(torch.as_tensor(value).float().reshape(()))
-        return torch.stack(rows)
-
-
-def as_metrics(metrics: Any) -> tuple[Metric, ...]:
-    """One metric, a list of them, functions or a mapping name to function, as metrics.
-
-    Raises:
-        SpecError: Something is no metric, or two have the same name.
-    """
-    if isinstance(metrics, dict):
-        several = [CallableMetric(function, name=name) for name, function in metrics.items()]
-    else:
-        several = list(metrics) if isinstance(metrics, (list, tuple)) else [metrics]
-    done: list[Metric] = []
-    for one in several:
-        if isinstance(one, Metric):
-            done.append(one)
-        elif callable(one) and not isinstance(one, type):
-            done.append(CallableMetric(one, name=getattr(one, "__name__", "metric")))
-        else:
-            raise SpecError(
-                f"{one!r} is not a metric: pass tk.LogitDiff() or a function of logits."
-            )
-    names = [metric.name for metric in done]
-    if not done or len(set(names)) < len(names):
-        raise SpecError(f"Metrics need names of their own; got {', '.join(names) or 'none'}.")
-    return tuple(done)

@@ -48,13 +48,11 @@ class Sweep:
         self.given = tuple(given)
         self.axes = {name: tuple(values) for name, values in axes.items()}
         _check_axes(template, self.axes)
-        cells = itertools.product(*self.axes.values())
-        self._conditions = [
-            Condition(
-                _name(self.axes, cell), (_narrow(template, dict(zip(axes, cell, strict=True))),)
-            )
-            for cell in cells
+        cells = [
+            dict(zip(self.axes, cell, strict=True))
+            for cell in itertools.product(*self.axes.values())
         ]
+        self._conditions = [Condition(_name(cell), (_narrow(template, cell),)) for cell in cells]
 
     @classmethod
     def over(

@@ -43,8 +43,8 @@ def sweep(
     place = Site(site)
     heads = site in (*HEADS, "pattern", "attn_scores")
     by = by or ("heads" if heads else "positions")
-    if by not in MAPS or (by == "heads" and not heads) or (by == "positions" and not heads
-                                                           and "pos" not in place.axes):  # fmt: skip
+    wanted = "head" if by == "heads" else "pos"
+    if by not in MAPS or wanted not in place.axes:
         raise SpecError(f"Site {site!r} cannot be mapped by {by!r}.")
     source = "clean" if on == "corrupted" else "corrupted"
     axes: dict[str, Any] = {"layer": range(model.cfg.n_layers)}

@@ -1,0 +1,114 @@
+"""``tlkit demo``: the whole way, from the embedded model to a page that explains itself."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from tlkit.cli.exits import keeping
+from tlkit.cli.options import (
+    DeviceOption,
+    DtypeOption,
+    JsonOption,
+    ModelOption,
+    OutOption,
+    OverwriteOption,
+    SeedOption,
+    check_device,
+    check_out,
+)
+from tlkit.cli.output import Output
+
+KINDS = {
+    "ioi": "Who gets it? Indirect objects",
+    "facts": "What is it? Facts",
+}
+INTRODUCTION = """Each map asks where a small language model keeps its answer. The model reads two
+prompts that differ in a word and have different answers; one activation of the first run is put
+into the second, and the map shows how far the answer comes back: 0 is the second prompt's answer,
+1 the first one's. Every cell is an exact run, not an estimate."""
+READING = {
+    "resid_pre": """The residual stream entering each layer, at each token. Early layers carry the
+answer at the word that differs; in the middle it moves to the last token, where it is said.""",
+    "z": """Each attention head's output, at all tokens. A few heads do most of the moving; their
+attention on the first prompt is drawn below.""",
+}
+
+
+def demo(
+    model: ModelOption = "smollm2-135m-instruct",
+    out: OutOption = Path("report.html"),
+    seed: SeedOption = 0,
+    dtype: DtypeOption = None,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+    overwrite: OverwriteOption = False,
+) -> None:
+    """Patch factual and indirect-object prompts, and write one page that opens anywhere."""
+    path = check_out(out or Path("report.html"), (".html",), overwrite=overwrite)
+    check_device(device)
+    with Output(as_json) as output, keeping(None), output.progress() as bar:
+        from tlkit.models.load import HookedTransformer
+        from tlkit.plots import Section, report
+
+        started = time.perf_counter()
+        output.say(f"Loading {model} …")
+        loaded = HookedTransformer.from_pretrained(model, dtype=dtype, device=device)
+        sections, found = [Section("What this is", [INTRODUCTION])], {}
+        for kind, title in KINDS.items():
+            items, top = _patched(loaded, kind, bar)
+            sections.append(Section(title, items))
+            found[kind] = top
+        times = {"seconds in all": round(time.perf_counter() - started, 1), "seed": seed}
+        report([*sections, Section("Times", [times])], path, title=f"tlkit demo: {model}")
+        size = path.stat().st_size
+        output.result(
+            {"out": path, "seconds": times["seconds in all"], "bytes": size, "heads": found},
+            f"Wrote {path} ({size / 1e6:.1f} MB): open it by double click.",
+        )
+
+
+def _patched(model: Any, kind: str, bar: Any) -> tuple[list[Any], list[dict[str, Any]]]:
+    """Both maps of one kind of pairs, and the attention of the heads that matter most."""
+    from tlkit.plots import heatmap
+    from tlkit.prompts.samples import pairs
+    from tlkit.results.table import top
+    from tlkit.studies import patching
+
+    prompts = _alike(model, [row for row in pairs() if row["kind"] == kind])
+    shown = zip(prompts.clean_texts, prompts.corrupted_texts, strict=True)
+    items: list[Any] = [[{"prompt": clean, "other prompt": other} for clean, other in shown]]
+    heads: list[dict[str, Any]] = []
+    for site in ("resid_pre", "z"):
+        found = patching.run(model, prompts, site, progress=bar.stage(f"{kind}: {site}"))
+        items += [READING[site], heatmap(found["recovered"].isel(metric=0))]
+        if site == "z":
+            heads = top(found, 3)
+            items += [heads, _attention(model, prompts, heads), dict(found.attrs)]
+    return items, heads
+
+
+def _alike(model: Any, rows: list[dict[str, Any]]) -> Any:
+    """The pairs that differ at the same place and are equally long: those share one map."""
+    from tlkit.prompts.prompts import Prompts
+
+    columns = [[row[name] for row in rows] for name in ("clean", "corrupted", "answer")]
+    prompts = Prompts.from_pairs(model, *columns, [row["wrong_answer"] for row in rows])
+    shapes = [(len(ids), *prompts.differing(i)) for i, ids in enumerate(prompts.clean)]
+    usual = max(set(shapes), key=lambda shape: (shapes.count(shape), shape))
+    return prompts[[i for i, shape in enumerate(shapes) if shape == usual]]
+
+
+def _attention(model: Any, prompts: Any, heads: list[dict[str, Any]]) -> Any:
+    """The attention of some heads on the first clean prompt."""
+    import numpy as np
+
+    from tlkit.engine.patterns import patterns
+    from tlkit.plots import attention
+
+    found = patterns(model, prompts.clean[0], {head["layer"] for head in heads})
+    names = [f"layer {head['layer']} head {head['head']}" for head in heads]
+    weights = np.stack([found[head["layer"]][head["head"]] for head in heads])
+    return attention(
+        weights, prompts.clean_tokens[0], names=names,
+        title="Attention of the heads with the largest effect, on the first prompt",
+    )  # fmt: skip

@@ -1,0 +1,237 @@
+"""``tlkit patch``: which activations carry the answer."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from tlkit.cli.exits import keeping
+from tlkit.cli.options import (
+    DeviceOption,
+    DtypeOption,
+    EngineOption,
+    FieldsOption,
+    JsonOption,
+    ModelOption,
+    OutOption,
+    OverwriteOption,
+    PlanOption,
+    ResumeOption,
+    SeedOption,
+    check_device,
+    check_out,
+    check_share,
+    only_one,
+    remove_run,
+)
+from tlkit.cli.output import Output
+from tlkit.errors import SpecError
+from tlkit.spec.metrics import KL, AnswerProb, AnswerRank, LogitDiff
+from tlkit.spec.sites import Site
+
+ENDINGS = (".html", ".zarr", ".csv")
+METRICS = {
+    "logit_diff": LogitDiff,
+    "answer_prob": AnswerProb,
+    "answer_rank": AnswerRank,
+    "kl": KL,
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for."""
+
+    pairs: Path
+    model: str
+    out: Path | None
+    sites: list[str]
+    by: Any
+    metric: str
+    n: int | None
+    noise: bool
+    chat: bool
+    fields: str | None
+    audit: float
+    budget: str | None
+    seed: int
+    dtype: Any
+    device: str | None
+    engine: str
+    plan: bool
+    as_json: bool
+    resume: bool
+    overwrite: bool
+
+    def check(self) -> None:
+        """Refuse what cannot be, before a model is loaded."""
+        only_one(resume=self.resume, overwrite=self.overwrite)
+        check_device(self.device)
+        check_share("--audit", self.audit)
+        for name in self.sites:
+            Site(name)
+        if self.out is None and not self.plan and not self.as_json:
+            raise SpecError("patch needs --out NAME.html, .zarr or .csv (or --plan, or --json).")
+        if self.out is not None:
+            check_out(self.out, ENDINGS, resume=self.resume, overwrite=self.overwrite)
+            if self.out.suffix != ".html" and len(self.sites) > 1:
+                raise SpecError(
+                    f"{self.out} holds one map; give one --site, or --out NAME.html for several."
+                )
+        from tlkit.engine.budget import bytes_of
+        from tlkit.prompts.pairs import OPTIONAL, REQUIRED
+        from tlkit.prompts.read import parse_fields, read_jsonl
+
+        bytes_of(self.budget)
+        read_jsonl(self.pairs, parse_fields(self.fields), REQUIRED, OPTIONAL, self.n)
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What the sweep is made of."""
+        return {"by": self.by, "on": "clean" if self.noise else "corrupted"}
+
+
+def patch(
+    pairs_file: Annotated[
+        Path | None, typer.Argument(metavar="[PAIRS]", help="JSON lines of prompt pairs.")
+    ] = None,
+    pairs: Annotated[
+        Path | None, typer.Option("--pairs", metavar="PATH", help="The same, as an option.")
+    ] = None,
+    model: ModelOption = "smollm2-135m-instruct",
+    out: OutOption = None,
+    site: Annotated[
+        list[str] | None,
+        typer.Option("--site", help="What to patch: resid_pre, attn_out, z, …; may be repeated."),
+    ] = None,
+    by: Annotated[
+        Literal["positions", "heads"] | None,
+        typer.Option("--by", help="Second axis of the map; heads for z, q, k, v and pattern."),
+    ] = None,
+    metric: Annotated[
+        Literal["logit_diff", "answer_prob", "answer_rank", "kl"],
+        typer.Option("--metric", help="What to read at the end."),
+    ] = "logit_diff",
+    n: Annotated[int | None, typer.Option("--n", min=1, help="Only the first N pairs.")] = None,
+    noise: Annotated[
+        bool, typer.Option("--noise", help="Put corrupted into clean (noising).")
+    ] = False,
+    chat: Annotated[bool, typer.Option("--chat", help="Put the chat template around.")] = False,
+    fields: FieldsOption = None,
+    audit: Annotated[
+        float, typer.Option("--audit", help="Share of cells that the reference runs again.")
+    ] = 0.0,
+    budget: Annotated[
+        str | None, typer.Option("--budget", help="Memory besides the weights, as 4GiB.")
+    ] = None,
+    seed: SeedOption = 0,
+    dtype: DtypeOption = None,
+    device: DeviceOption = None,
+    engine: EngineOption = "packed",
+    plan: PlanOption = False,
+    as_json: JsonOption = False,
+    resume: ResumeOption = False,
+    overwrite: OverwriteOption = False,
+) -> None:
+    """Patch activations of the clean run into the corrupted one, and map what they restore."""
+    request = Request(
+        _one_file(pairs_file, pairs), model, out, list(site or _usual(out)), by, metric, n, noise,
+        chat, fields, audit, budget, seed, dtype, device, engine, plan, as_json, resume, overwrite,
+    )  # fmt: skip
+    request.check()
+    _patch(request)
+
+
+def _patch(request: Request) -> None:
+    with Output(request.as_json) as output, keeping(request.out), output.progress() as bar:
+        from tlkit.models.load import HookedTransformer
+        from tlkit.prompts.pairs import pairs_from_jsonl
+        from tlkit.prompts.read import parse_fields
+        from tlkit.studies import patching
+
+        output.say(f"Loading {request.model} …")
+        model = HookedTransformer.from_pretrained(
+            request.model, dtype=request.dtype, device=request.device
+        )
+        fields = parse_fields(request.fields)
+        prompts = pairs_from_jsonl(model, request.pairs, fields, request.n, request.chat)
+        if request.plan:
+            _say_plan(output, model, prompts, request)
+            return
+        keep = request.out if request.out and request.out.suffix == ".zarr" else None
+        if keep is not None and request.overwrite:
+            remove_run(keep)
+        found = [
+            patching.run(
+                model, prompts, name, METRICS[request.metric](), **request.asked,
+                engine=request.engine, store=keep, budget=request.budget, audit=request.audit,
+                seed=request.seed, progress=bar.stage(f"patching {name}"),
+            )
+            for name in request.sites
+        ]  # fmt: skip
+        if request.out is not None and keep is None:
+            _write(found, request.out, request.model)
+        _show(output, found, request.out)
+
+
+def _one_file(argument: Path | None, option: Path | None) -> Path:
+    if (argument is None) == (option is None):
+        raise SpecError("patch needs one file of pairs: tlkit patch PAIRS.jsonl --out map.html.")
+    return argument or option or Path()
+
+
+def _usual(out: Path | None) -> list[str]:
+    """A page has room for both usual maps; a store or table holds one."""
+    return ["resid_pre", "z"] if out is not None and out.suffix == ".html" else ["resid_pre"]
+
+
+def _say_plan(output: Output, model: Any, prompts: Any, request: Request) -> None:
+    from tlkit.engine.planning import plan
+    from tlkit.studies import patching
+
+    plans = {
+        name: plan(
+            model, prompts, patching.sweep(model, prompts, name, **request.asked),
+            METRICS[request.metric](), on=request.asked["on"], engine=request.engine,
+            budget=request.budget,
+        )
+        for name in request.sites
+    }  # fmt: skip
+    output.result(
+        {"plan": {name: one.as_dict() for name, one in plans.items()}},
+        *[f"{name}: {one}" for name, one in plans.items()],
+    )
+
+
+def _write(found: list[Any], path: Path, model: str) -> None:
+    if path.suffix == ".csv":
+        from tlkit.results import to_csv
+
+        to_csv(found[0], path, overwrite=True)
+        return
+    from tlkit.plots import Section, report
+
+    sections = [Section(f"Patching {one.attrs['site']}", [one]) for one in found]
+    report(sections, path, title=f"Activation patching in {model}")
+
+
+def _show(output: Output, found: list[Any], path: Path | None) -> None:
+    from rich.table import Table
+
+    from tlkit.results import top
+
+    tables, values = [], {}
+    for one in found:
+        cells = top(one, 5)
+        values[one.attrs["site"]] = {"top": cells, "seconds": one.attrs["seconds"]}
+        table = Table(title=f"{one.attrs['site']}: largest mean effects", box=None, pad_edge=False)
+        axes = [name for name in cells[0] if name not in ("value", "n", "units", "metric")]
+        for column in (*axes, "effect", "prompts"):
+            table.add_column(column, justify="right")
+        for cell in cells:
+            row = [str(cell[name]) for name in axes]
+            table.add_row(*row, f"{cell['value']:+.3f} {cell['units']}", str(cell["n"]))
+        tables.append(table)
+    written = [] if path is None else [f"Wrote {path}."]
+    output.result({"out": path, "maps": values}, *tables, *written)

@@ -1,0 +1,29 @@
+"""Attention patterns of one prompt."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from tlkit.engine.record import record
+from tlkit.engine.reference import capture
+from tlkit.engine.route import route_of
+from tlkit.models.bridge import Parts
+
+
+def patterns(model: Any, ids: Iterable[int], layers: Iterable[int]) -> dict[int, np.ndarray]:
+    """Attention weights after the softmax, per layer ``[head, query, key]``, of one sequence.
+
+    Args:
+        model: A loaded model.
+        ids: Token ids.
+        layers: Which layers.
+    """
+    parts = Parts(model)
+    places = {("pattern", layer) for layer in layers}
+    rows = [list(ids)]
+    if route_of(parts).packed:
+        sites = record(parts, rows, places, full=False).sites
+    else:
+        sites = capture(parts, rows, places)
+    return {layer: sites[name, layer][0].float().cpu().numpy() for name, layer in places}

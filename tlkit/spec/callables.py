@@ -1,0 +1,73 @@
+"""A user's own functions as metrics."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tlkit.errors import SpecError
+from tlkit.spec.readout import Metric, Readout
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class CallableMetric:
+    """A user's function of logits ``[example, pos, vocab]``, called for one row at a time.
+
+    The function may carry ``positions`` (an int such as -1, counted from the prompt's end) and
+    ``vocabulary`` (token ids), so that only that is computed; it then gets just those.
+    """
+
+    function: Callable[..., Any]
+    name: str = "metric"
+    unit: str = "metric's own"
+
+    def positions(self, prompt_length: int, answer_length: int, length: int) -> tuple[int, ...]:
+        """What the function declares, or all."""
+        declared = getattr(self.function, "positions", None)
+        if declared is None:
+            return tuple(range(prompt_length))
+        several = (declared,) if isinstance(declared, int) else tuple(declared)
+        return tuple(p + prompt_length if p < 0 else p for p in several)
+
+    def vocabulary(self, prompts: Any) -> tuple[int, ...] | None:
+        """What the function declares, or all."""
+        declared = getattr(self.function, "vocabulary", None)
+        return None if declared is None else tuple(sorted(set(declared)))
+
+    def __call__(self, readout: Readout) -> "Tensor":
+        """The function's value for each row."""
+        import torch
+
+        rows = []
+        for row in range(len(readout.examples)):
+            value = self.function(readout.logits[row : row + 1][:, readout.present[row]])
+            rows.append(torch.as_tensor(value).float().reshape(()))
+        return torch.stack(rows)
+
+
+def as_metrics(metrics: Any) -> tuple[Metric, ...]:
+    """One metric, a list of them, functions or a mapping name to function, as metrics.
+
+    Raises:
+        SpecError: Something is no metric, or two have the same name.
+    """
+    if isinstance(metrics, dict):
+        several = [CallableMetric(function, name=name) for name, function in metrics.items()]
+    else:
+        several = list(metrics) if isinstance(metrics, (list, tuple)) else [metrics]
+    done: list[Metric] = []
+    for one in several:
+        if isinstance(one, Metric):
+            done.append(one)
+        elif callable(one) and not isinstance(one, type):
+            done.append(CallableMetric(one, name=getattr(one, "__name__", "metric")))
+        else:
+            raise SpecError(
+                f"{one!r} is not a metric: pass tk.LogitDiff() or a function of logits."
+            )
+    names = [metric.name for metric in done]
+    if not done or len(set(names)) < len(names):
+        raise SpecError(f"Metrics need names of their own; got {', '.join(names) or 'none'}.")
+    return tuple(done)
