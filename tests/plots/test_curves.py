@@ -8,11 +8,14 @@ from tlkit.errors import SpecError
 from tlkit.plots.curves import curve
 from tlkit.results.schema import build
 
-rng = np.random.default_rng(3)
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(3)
 
 
 @pytest.fixture
-def ds():
+def ds(rng):
     values = rng.normal(size=(2, 2, 2, 4, 12))
     values[0, 0, 0, :, 8:] = np.nan
     return build(
@@ -78,7 +81,7 @@ def test_n_follows_the_gaps(ds):
     assert [x for x in band.x if x is not None] == [0, 1, 1, 0, 3, 3]  # no band at n = 1
 
 
-def test_repeats_are_averaged_before_the_band(ds):
+def test_repeats_are_averaged_before_the_band(ds, rng):
     values = rng.normal(size=(3, 10, 2))
     two = build({"kl": (("layer", "example", "seed"), values)})
     figure = curve(two)

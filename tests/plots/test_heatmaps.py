@@ -38,7 +38,7 @@ def test_cells_are_means_over_examples_in_layer_and_position_order(ds):
     np.testing.assert_allclose(cells.z, expected)
     assert cells.z[2][3] == ds["effect"].values[0, 2, 3, 0]  # one example gets that far
     assert np.isnan(cells.z[0][1])
-    assert figure.layout.title.text == "effect: logit diff, mean of 2 examples"
+    assert figure.layout.title.text == "effect: logit diff, mean of 2 examples (grey: no value)"
     assert figure.layout.xaxis.title.text.startswith("token position")
     assert figure.layout.yaxis.title.text == "layer"
     assert figure.layout.yaxis.ticktext == ("5", "6", "9")

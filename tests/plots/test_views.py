@@ -7,10 +7,14 @@ from tlkit.errors import SpecError
 from tlkit.plots.views import plot
 from tlkit.results.schema import build
 
-rng = np.random.default_rng(0)
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
 
 
 def effects(dims, shape, study="patching"):
+    rng = np.random.default_rng(0)
     return build(
         {"effect": (("metric", *dims, "example"), rng.normal(size=(1, *shape, 5)))},
         {"metric": ["logit_diff"], "metric_units": ("metric", ["logits"])},
@@ -57,7 +61,7 @@ def test_an_example_of_its_own():
     )
 
 
-def test_pathways_draw_a_line_a_data_set_and_anchor():
+def test_pathways_draw_a_line_a_data_set_and_anchor(rng):
     values = rng.normal(size=(4, 2, 6, 9))
     ds = build(
         {"delta_p": (("dataset", "anchor", "layer", "example"), values)},
@@ -70,7 +74,7 @@ def test_pathways_draw_a_line_a_data_set_and_anchor():
     np.testing.assert_allclose(lines[3].y, values[1, 1].mean(-1))
 
 
-def test_layer_probes_are_models_by_layers_for_each_site():
+def test_layer_probes_are_models_by_layers_for_each_site(rng):
     values = rng.uniform(0.5, 1.0, size=(3, 2, 4, 5))
     ds = build(
         {"f1": (("model", "site", "layer", "fold"), values)},
@@ -82,7 +86,7 @@ def test_layer_probes_are_models_by_layers_for_each_site():
     assert (figure.layout.coloraxis.cmin, figure.layout.coloraxis.cmax) == (0.5, 1.0)
 
 
-def test_conditions_need_a_layer_and_a_head():
+def test_conditions_need_a_layer_and_a_head(rng):
     values = rng.uniform(size=(2, 3, 2, 5, 4))
     ds = build(
         {"attention_weight": (("condition", "layer", "head", "pos", "example"), values)},
@@ -95,7 +99,7 @@ def test_conditions_need_a_layer_and_a_head():
     np.testing.assert_allclose(lines[1].y, values[1, 2, 0].mean(-1))
 
 
-def test_another_variable_of_a_study_is_drawn_by_its_dimensions():
+def test_another_variable_of_a_study_is_drawn_by_its_dimensions(rng):
     ds = build(
         {
             "kl": (("layer", "example"), rng.uniform(size=(3, 4))),

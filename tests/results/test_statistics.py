@@ -10,10 +10,13 @@ from sklearn.metrics import roc_auc_score
 from tlkit.errors import SpecError
 from tlkit.results import statistics
 
-rng = np.random.default_rng(7)
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(7)
 
 
-def test_t_interval_equals_scipy_along_any_axis():
+def test_t_interval_equals_scipy_along_any_axis(rng):
     data = rng.normal(2.0, 3.0, size=(4, 11, 3))
     ours = statistics.mean_interval(data, axis=1, level=0.9)
     sem = scipy.stats.sem(data, axis=1)
@@ -34,7 +37,7 @@ def test_t_interval_leaves_nan_out_cell_by_cell():
     assert np.isnan(ours.low[2])
 
 
-def test_bootstrap_is_close_to_scipys_and_repeats_with_its_seed():
+def test_bootstrap_is_close_to_scipys_and_repeats_with_its_seed(rng):
     data = rng.exponential(size=(2, 60))
     ours = statistics.bootstrap_interval(data, seed=1, resamples=9999)
     for row in range(2):
@@ -56,7 +59,7 @@ def test_bootstrap_with_gaps_uses_only_what_is_there():
     assert np.isnan(ours.low[1])
 
 
-def test_sign_flip_p_approaches_the_enumerated_one():
+def test_sign_flip_p_approaches_the_enumerated_one(rng):
     first, second = rng.normal(0.6, 1.0, size=9), rng.normal(size=9)
     gap = first - second
     flips = [
@@ -67,7 +70,7 @@ def test_sign_flip_p_approaches_the_enumerated_one():
     assert ours.difference == pytest.approx(gap.mean())
 
 
-def test_sign_flip_agrees_with_scipys_permutation_test():
+def test_sign_flip_agrees_with_scipys_permutation_test(rng):
     first, second = rng.normal(0.3, 1.0, size=14), rng.normal(size=14)
     theirs = scipy.stats.permutation_test(
         (first, second),
@@ -96,7 +99,7 @@ def test_a_pair_with_a_gap_counts_for_nothing():
     assert np.isnan(with_gap.p_value[1])
 
 
-def test_sign_flip_p_is_uniform_under_the_null():
+def test_sign_flip_p_is_uniform_under_the_null(rng):
     many = rng.normal(size=(400, 12))
     p = statistics.paired_permutation(many, np.zeros_like(many), seed=2, permutations=999).p_value
     assert scipy.stats.kstest(p, "uniform").pvalue > 0.01
@@ -107,7 +110,7 @@ def test_unpaired_shapes_are_refused():
         statistics.paired_permutation(np.zeros(3), np.zeros(4), seed=0)
 
 
-def test_adjusted_p_equals_scipys_and_skips_nan():
+def test_adjusted_p_equals_scipys_and_skips_nan(rng):
     p = rng.uniform(size=(5, 8)) ** 2
     ours = statistics.benjamini_hochberg(p)
     theirs = scipy.stats.false_discovery_control(p.ravel()).reshape(p.shape)
@@ -122,7 +125,7 @@ def test_adjusted_p_equals_scipys_and_skips_nan():
         statistics.benjamini_hochberg([0.2, 1.2])
 
 
-def test_auc_equals_scikit_learns_with_ties():
+def test_auc_equals_scikit_learns_with_ties(rng):
     labels = rng.integers(0, 2, size=200).astype(bool)
     scores = np.round(rng.normal(size=200) + labels, 1)
     assert statistics.auc(scores, labels) == pytest.approx(roc_auc_score(labels, scores), abs=1e-12)

@@ -65,21 +65,15 @@ def heatmap(
     mean = full.mean(over, keep_attrs=True)
     x, y = _sides(mean, x, y, panel)
     mean = narrowed(mean, [d for d in (x, y, panel) if d])
-    scales = {
-        dim: ticks(
-            full,
-            dim,
-            tokens=tokens if dim == "pos" else None,
-            source_tokens=source_tokens if dim == "pos" else None,
-        )
-        for dim in (x, y)
-    }
+    given = {"pos": {"tokens": tokens, "source_tokens": source_tokens}}
+    scales = {dim: ticks(full, dim, **given.get(dim, {})) for dim in (x, y)}
     panels = [mean] if panel is None else [mean.isel({panel: i}) for i in range(mean.sizes[panel])]
     figure = _figure(panels, panel, x, y, scales)
     shades = style.colours(mean, limits)
     bar = {"title": {"text": safe(units_of(mean))}}
     figure.update_layout(coloraxis={**shades, "colorbar": bar})
-    about = title if title is not None else _title(full, over, example, panel)
+    grey = " (grey: no value)" if np.isnan(mean.values).any() else ""
+    about = title if title is not None else _title(full, over, example, panel) + grey
     figure.update_layout(title={"text": safe(about)})
     return figure
 
