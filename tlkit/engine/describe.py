@@ -21,6 +21,8 @@ def described(thing: Any) -> Any:
     if thing is None or isinstance(thing, (bool, int, float, str)):
         return thing
     if isinstance(thing, (list, tuple, range)):
+        if _consecutive(thing):
+            return f"{thing[0]}..{thing[-1]}"
         return [described(one) for one in thing]
     if hasattr(thing, "hash") and hasattr(thing, "clean"):
         return {"prompts": thing.hash()}
@@ -31,3 +33,10 @@ def described(thing: Any) -> Any:
         named = {f.name: described(getattr(thing, f.name)) for f in fields(thing)}
         return {type(thing).__name__: {k: v for k, v in named.items() if v is not None}}
     return repr(thing)
+
+
+def _consecutive(values: Any) -> bool:
+    """Whether these are three or more whole numbers in a row."""
+    if len(values) < 3 or any(type(value) is not int for value in values):
+        return False
+    return list(values) == list(range(values[0], values[0] + len(values)))
