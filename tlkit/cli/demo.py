@@ -53,7 +53,7 @@ def demo(
         started = time.perf_counter()
         output.say(f"Loading {model} …")
         loaded = HookedTransformer.from_pretrained(model, dtype=dtype, device=device)
-        sections, found = [Section("What this is", [INTRODUCTION])], {}
+        sections, found = [Section("What this is", [_flowing(INTRODUCTION)])], {}
         for kind, title in KINDS.items():
             items, top = _patched(loaded, kind, bar)
             sections.append(Section(title, items))
@@ -80,11 +80,19 @@ def _patched(model: Any, kind: str, bar: Any) -> tuple[list[Any], list[dict[str,
     heads: list[dict[str, Any]] = []
     for site in ("resid_pre", "z"):
         found = patching.run(model, prompts, site, progress=bar.stage(f"{kind}: {site}"))
-        items += [READING[site], heatmap(found["recovered"].isel(metric=0))]
-        if site == "z":
+        recovered = found["recovered"].isel(metric=0)
+        items += [_flowing(READING[site]), heatmap(recovered)]
+        if site == "resid_pre":
+            items += ["The same for the first pair alone, with its tokens:"]
+            items += [heatmap(recovered, example=0)]
+        else:
             heads = top(found, 3)
             items += [heads, _attention(model, prompts, heads), dict(found.attrs)]
     return items, heads
+
+
+def _flowing(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _alike(model: Any, rows: list[dict[str, Any]]) -> Any:
