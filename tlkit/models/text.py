@@ -1,8 +1,8 @@
 """How text becomes a model's tokens, which characters each one covers, and how tokens are shown."""
 
 import functools
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsInt
 
 from tlkit.errors import SpecError
 
@@ -104,6 +104,7 @@ def render_chat(
     messages: str | Sequence[Mapping[str, str]],
     *,
     generation_prompt: bool = True,
+    **variables: Any,
 ) -> str:
     """Write messages as the model's chat template does; encode the result with `special=False`.
 
@@ -111,6 +112,8 @@ def render_chat(
         model_or_tokenizer: Whose template it is.
         messages: Dicts of role and content; a plain text is one message of the user.
         generation_prompt: Whether the text ends where the assistant begins to speak.
+        **variables: Handed to the template, such as ``enable_thinking=False`` (Qwen 3); a template
+            that does not know one passes it over.
 
     Returns:
         The text, its special tokens written out.
@@ -133,6 +136,7 @@ def render_chat(
                 [dict(message) for message in messages],
                 tokenize=False,
                 add_generation_prompt=generation_prompt,
+                **variables,
             )
         )
     except TemplateError as error:
@@ -163,7 +167,7 @@ def _spell(piece: str) -> str:
     return "".join(f"<0x{ord(c) & 0xFF:02X}>" if "\udc80" <= c <= "\udcff" else c for c in text)
 
 
-def token_labels(model_or_tokenizer: Any, ids: Sequence[int]) -> list[str]:
+def token_labels(model_or_tokenizer: Any, ids: Iterable[SupportsInt]) -> list[str]:
     r"""Show tokens to people: one label for each id, never two made one.
 
     Spaces stay, line ends become visible, a part of a character is spelled as its bytes, and an id

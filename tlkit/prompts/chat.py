@@ -20,9 +20,10 @@ class Rendered(NamedTuple):
     """How many characters of the user's text were stripped before `body`."""
 
 
-def _user(tokenizer: Any, content: str) -> str:
+def _user(tokenizer: Any, content: str, variables: dict[str, Any]) -> str:
     """Render one user message, up to where the model's answer begins."""
-    return render_chat(tokenizer, [{"role": "user", "content": content}], generation_prompt=True)
+    message = {"role": "user", "content": content}
+    return render_chat(tokenizer, [message], generation_prompt=True, **variables)
 
 
 def _marker(text: str) -> str:
@@ -33,18 +34,23 @@ def _marker(text: str) -> str:
     return word
 
 
-def render_user(tokenizer: Any, text: str) -> Rendered:
+def render_user(tokenizer: Any, text: str, **variables: Any) -> Rendered:
     """Render a user's text through the chat template, with the generation prompt at the end.
 
     The template is rendered a second time around a marker; what stands around the marker must
     stand around the text, so that the text is found even where the template or the text itself
     holds the same words twice.
 
+    Args:
+        tokenizer: Whose template it is.
+        text: The user's message.
+        **variables: Handed to the template (see `render_chat`).
+
     Raises:
         SpecError: The template changes the text beyond stripping white space at its ends.
     """
-    around = _user(tokenizer, _marker(text)).split(_marker(text))
-    whole = _user(tokenizer, text)
+    around = _user(tokenizer, _marker(text), variables).split(_marker(text))
+    whole = _user(tokenizer, text, variables)
     for body in (text, text.strip(), text.lstrip(), text.rstrip()):
         if len(around) > 1 and body.join(around) == whole:
             start = len(whole) - len(around[-1]) - len(body)

@@ -65,13 +65,13 @@ def with_one_bos(tokenizer: Any, text: str) -> tuple[list[int], list[tuple[int, 
     return ids, offsets[:before] + exact
 
 
-def tokenize(tokenizer: Any, text: str, *, chat: bool) -> Tokenized:
-    """Tokenise a prompt, through the chat template if `chat`.
+def tokenize(tokenizer: Any, text: str, *, chat: bool, **variables: Any) -> Tokenized:
+    """Tokenise a prompt, through the chat template if `chat`, which gets the `variables`.
 
     Raises:
         SpecError: Nothing is left of the text, or the chat template cannot be used.
     """
-    rendered = render_user(tokenizer, text) if chat else Rendered(text, text, 0, 0)
+    rendered = render_user(tokenizer, text, **variables) if chat else Rendered(text, text, 0, 0)
     ids, offsets = with_one_bos(tokenizer, rendered.text)
     if not ids:
         raise SpecError(f"The tokenizer has no tokens at all for the text {short(text)}.")
