@@ -7,7 +7,7 @@ PYTEST_ARGS ?=
 export TLKIT_EXTRA_DATA
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types pytest format clean
+.PHONY: help install demo test lint types pytest bench format clean
 
 help: ## say what each target does
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
@@ -37,6 +37,9 @@ types: $(STAMP) ## basedpyright
 
 pytest: $(STAMP) ## tests and doctests only
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+bench: $(STAMP) ## time sweeps against TransformerLens (run nothing else meanwhile)
+	$(BIN)/python benchmarks/patching.py
 
 format: $(STAMP) ## let ruff rewrite what it can
 	$(BIN)/ruff format .

@@ -11,6 +11,7 @@ as every cell costs it one full forward pass. Values are compared before a ratio
 """
 
 import argparse
+import itertools
 import os
 import sys
 from collections.abc import Callable
@@ -18,13 +19,13 @@ from typing import Any
 
 os.environ.setdefault("TQDM_DISABLE", "1")
 
-import numpy as np  # noqa: E402
-import pandas as pd  # noqa: E402
-import torch  # noqa: E402
-import transformer_lens.patching as tl  # noqa: E402
-from timing import alternating, machine, say  # noqa: E402
+import numpy as np
+import pandas as pd
+import torch
+import transformer_lens.patching as tl
+from timing import alternating, machine, say
 
-import tlkit as tk  # noqa: E402
+import tlkit as tk
 
 TOLERANCE = 1e-3  # of logit differences of several logits, in fp32
 SAMPLE = 12
@@ -93,7 +94,7 @@ class Peer:
         # Spread over the grid, a random one from each of SAMPLE equal stretches.
         rng = np.random.default_rng(seed)
         edges = np.linspace(0, self.cells, SAMPLE + 1).astype(int)
-        flat = [int(rng.integers(a, b)) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+        flat = [int(rng.integers(a, b)) for a, b in itertools.pairwise(edges)]
         where = np.unravel_index(flat, [sizes[axis] for axis in axes])
         self.frame = pd.DataFrame(dict(zip(axes, where, strict=True)))
         self.clean = torch.tensor(prompts.clean)
@@ -140,7 +141,7 @@ def compare(model: Any, prompts: Any, site: str, repeats: int, one_by_one: bool)
     return {
         "prompts": len(prompts), "tokens": len(prompts.clean[0]), "cells": peers[0].cells,
         "tlkit_seconds": timed["tlkit"]["seconds"], "tlkit_all": timed["tlkit"]["all"],
-        "peer": "transformer_lens 4.3, one by one" if one_by_one else "transformer_lens 4.3, batched",
+        "peer": f"transformer_lens 4.3, {'one by one' if one_by_one else 'batched'}",
         "peer_seconds": theirs_seconds, "peer_sampled_cells": SAMPLE,
         "ratio": theirs_seconds / timed["tlkit"]["seconds"],
         "largest_difference": gap, "equal": gap < TOLERANCE,
