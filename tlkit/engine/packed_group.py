@@ -98,12 +98,15 @@ class PackedGroup:
             packed = Packed(
                 self.parts, self.base, sources, some, chunk=chunk, origin=self.examples.start
             )
-            stream = packed.run()
-            values = [
-                self._read(m, some, packed.offsets, stream) for m in range(len(self.readings))
-            ]
-            finished([lane.cell for lane in some], np.stack(values))
+            values = self._values(some, packed.offsets, packed.run())
+            finished([lane.cell for lane in some], values)
             told(sum(token_layers(lane, self.parts.n_layers) for lane in some))
+
+    def _values(self, lanes: Sequence[Lane], offsets: Sequence[int], stream: Tensor) -> np.ndarray:
+        """Every metric's values ``[metric, lane]`` of lanes that have risen."""
+        return np.stack([
+            self._read(m, lanes, offsets, stream) for m in range(len(self.readings))
+        ])  # fmt: skip
 
     def _read(
         self, m: int, lanes: Sequence[Lane], offsets: Sequence[int], stream: Tensor

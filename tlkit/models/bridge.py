@@ -110,8 +110,8 @@ class Parts:
         def keep(value: Tensor, hook: Any) -> None:
             seen.append(value.detach().clone())
 
-        def wipe(value: Tensor, hook: Any) -> Tensor:
-            return torch.zeros_like(value)
+        def wipe(value: Tensor, hook: Any) -> None:
+            value.zero_()  # in place: where a new tensor would be ignored, that is warned of
 
         watch = ("blocks.0.attn.hook_z", keep)
         with torch.no_grad():
@@ -212,11 +212,17 @@ def foreign_hooks(bridge: Any) -> str | None:
     for name, point in bridge.hook_dict.items():
         for handle in point.fwd_hooks:
             # OPT's wrapper puts hooks of its own on a hook point; those are not the user's.
-            owner = getattr(handle.user_hook, "__module__", None) or ""
-            if not owner.startswith("transformer_lens."):
+            if _foreign(handle.user_hook):
                 return name
     with unbridged(bridge) as hf:
         for name, module in hf.named_modules():
-            if module._forward_hooks or module._forward_pre_hooks:
+            hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
+            if any(_foreign(hook) for hook in hooks):
                 return name
     return None
+
+
+def _foreign(hook: Any) -> bool:
+    """Whether neither library put a hook there (transformers does once patterns are asked for)."""
+    owner = getattr(hook, "__module__", None) or ""
+    return owner.split(".")[0] not in ("transformer_lens", "transformers")
