@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from tlkit.cli.cache import cache
+from tlkit.cli.check import check
 from tlkit.cli.demo import demo
 from tlkit.cli.exits import exit_code
 from tlkit.cli.patch import patch
@@ -49,6 +50,7 @@ def tlkit(
 app.command("demo")(demo)
 app.command("patch")(patch)
 app.command("cache")(cache)
+app.command("check")(check)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -90,6 +90,8 @@ class Recorder:
         arguments: dict[str, Any] = {}
         for name, value in bound.arguments.items():
             arguments |= value if isinstance(value, dict) and name == "kwargs" else {name: value}
+        if "hidden_states" not in arguments:
+            raise EngineError(f"{type(block).__name__} does not say which argument is the stream")
         self.hidden: Tensor = arguments.pop("hidden_states")
         if self.full:
             self.run.stream.append(self.hidden.detach())

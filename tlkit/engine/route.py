@@ -51,5 +51,6 @@ def _try_out(parts: Parts) -> Route:
                 if not gap <= tolerance * max(scale, 1.0):
                     return Route(False, f"recorded streams give logits that are off by {gap:.2g}")
     except Exception as error:
-        return Route(False, f"its blocks cannot be called on packed tokens ({error})")
+        why = str(error).rstrip(".") or type(error).__name__
+        return Route(False, f"its blocks cannot be called on packed tokens ({why})")
     return Route(True)
