@@ -1,7 +1,7 @@
 """Faults to plant: let the common end run into the common beginning; shift a span by one; map
 crossing spans."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tlkit.prompts.alignment import align, columns, counterpart, shared_ends
@@ -67,6 +67,7 @@ def test_of_spans_that_cross_the_first_counts():
     assert align(clean, corrupted, crossing) == (-1, -1, -1, -1, 0)
 
 
+@settings(deadline=None)
 @given(pairs_with_spans())
 def test_an_alignment_rises_and_maps_each_position_once(pair):
     clean, corrupted, spans = pair
@@ -81,6 +82,7 @@ def test_an_alignment_rises_and_maps_each_position_once(pair):
         assert mapped[spans[0][1].stop - 1] == spans[0][0].stop - 1
 
 
+@settings(deadline=None)
 @given(ROW, ROW)
 def test_without_spans_unequal_prompts_map_equal_tokens_only(clean, corrupted):
     mapped = align(clean, corrupted)
@@ -90,6 +92,7 @@ def test_without_spans_unequal_prompts_map_equal_tokens_only(clean, corrupted):
         assert len(pairs) == sum(shared_ends(clean, corrupted))
 
 
+@settings(deadline=None)
 @given(ROW, ROW, ROW, st.lists(st.integers(0, 3), max_size=6))
 def test_a_replaced_span_is_found_again(before, inside, after, other):
     """The truth is how the pair was made: nothing but the span was replaced."""
@@ -118,6 +121,7 @@ def test_what_was_only_inserted_belongs_to_neither_neighbour():
     assert counterpart(corrupted, clean, Span(0, 4)) == Span(0, 2)
 
 
+@settings(deadline=None)
 @given(pairs_with_spans())
 def test_columns_show_each_position_once_and_in_order(pair):
     clean, corrupted, spans = pair

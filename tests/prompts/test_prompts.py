@@ -77,6 +77,13 @@ def test_lengths_that_differ_either_way_leave_cells_unmapped():
     assert prompts.differing(1) == [2, 3, 4]
 
 
+def test_an_unmapped_position_differs_whatever_token_it_has():
+    # 8 stands in the middle of one prompt and at the end of both.
+    prompts = Prompts.from_tokens([[1, 2, 8]], [[1, 8, 5, 2, 8]])
+    assert prompts.alignment == ((0, -1, -1, 1, 2),)
+    assert prompts.differing(0) == [1, 2]
+
+
 def test_fewer_examples_are_the_same_examples(tiny, pairs):
     for index, one in enumerate(pairs):
         spans = {

@@ -124,6 +124,7 @@ def test_each_character_is_covered_by_the_tokens_that_hold_its_bytes(name, reque
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
 
 
+@settings(deadline=None)
 @given(st.data())
 @pytest.mark.parametrize("name", ["tiny", "smol", "trimmed"])
 def test_a_span_covers_exactly_the_tokens_that_hold_its_bytes(name, request, data):
@@ -158,7 +159,7 @@ def test_sentence_pieces_keep_their_places(pieces):
     assert span_tokens(prompt, "cat", "x") == Span(6, 7)
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(text=ANY_TEXT, data=st.data())
 def test_a_chat_span_covers_exactly_the_tokens_that_hold_its_bytes(tiny, text, data):
     start = data.draw(st.integers(0, len(text) - 1))
