@@ -1,16 +1,19 @@
 """Conditions worked out for one example: which activations change, where, into what."""
 
-from dataclasses import dataclass
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tlkit.engine.sequences import Sequences
 from tlkit.errors import SpecError
 from tlkit.spec.attention import EdgeIntervention
-from tlkit.spec.interventions import Intervention, Skip
+from tlkit.spec.interventions import Intervention, Patch, Skip
 from tlkit.spec.sites import EDGES, Positions, Site, positions
 from tlkit.spec.sweeps import AnyIntervention, Condition
 
 EDGE = "edges"
+NOWHERE = sys.maxsize
 SPREADING = ("embed", "resid_pre", "k", "v")
 """Sites whose edit at one position reaches later positions within the same block."""
 
@@ -20,7 +23,8 @@ class Edit:
     """One intervention at one layer of one example.
 
     ``positions`` are query positions for patterns, scores and edges. ``sources`` are the
-    positions to read in the source run.
+    positions to read in the source run. ``reached``: from this position on, another edit of the
+    condition may change what stands here, so that token ids prove nothing about it.
     """
 
     intervention: AnyIntervention
@@ -32,6 +36,7 @@ class Edit:
     head: int | None = None
     run: str | None = None
     sources: tuple[int, ...] = ()
+    reached: int = NOWHERE
 
     @property
     def spreading(self) -> bool:
@@ -69,14 +74,32 @@ class Compiler:
         Raises:
             SpecError: A layer, head, span or run does not exist.
         """
+        if len(condition.interventions) == 1 and self._is_early(
+            condition.interventions[0], example
+        ):
+            return Worked((), "free")
         edits: list[Edit] = []
         for one in condition.interventions:
             found = self._edits(one, example)
             if found is None:
                 return Worked((), "missing")
             edits += found
+        if len(edits) > 1:
+            edits = self._with_reach(edits, example)
         live = [edit for edit in edits if not self._is_noop(edit, example)]
         return Worked(tuple(live), "run" if live else "free")
+
+    def _is_early(self, one: AnyIntervention, example: int) -> bool:
+        """Whether this patches one position left of the first difference (most cells do)."""
+        if type(one) is not Patch or type(one.site.pos) is not int:
+            return False
+        sequences, site = self.sequences, one.site
+        sequences.require(one.source)
+        if site.component != "embed":
+            self._layers(site)
+        if site.head is not None:
+            self._check(site.head, self.heads.get(site.component, self.n_heads), "head", site)
+        return 0 <= site.pos < sequences.first_difference[example]
 
     def _edits(self, one: AnyIntervention, example: int) -> list[Edit] | None:
         if isinstance(one, EdgeIntervention):
@@ -149,9 +172,25 @@ class Compiler:
         if not 0 <= index < size:
             raise SpecError(f"{asked}: this model has {what}s 0 to {size - 1}.")
 
+    def _with_reach(self, edits: Sequence[Edit], example: int) -> list[Edit]:
+        """The edits, each with the first position at which another one may change it."""
+        prefix = self.sequences.first_difference[example]
+        starts: list[tuple[Edit, int]] = []
+        for edit in edits:
+            if not self._is_noop(edit, example):
+                begin = prefix if _puts_back(edit) else 0
+                starts.append((edit, min(p for p in edit.positions if p >= begin)))
+        return [
+            replace(edit, reached=min(
+                (start for other, start in starts
+                 if other is not edit and other.layer <= edit.layer), default=NOWHERE,
+            ))
+            for edit in edits
+        ]  # fmt: skip
+
     def _is_noop(self, edit: Edit, example: int) -> bool:
         """Whether token ids alone prove that a patch puts back what is there (never floats)."""
-        if edit.run is None:
+        if not _puts_back(edit) or max(edit.positions) >= edit.reached:
             return False
         if edit.run == self.sequences.base:
             return True
@@ -163,16 +202,21 @@ class Compiler:
         return all(self.sequences.same_token(edit.run, example, p) for p in edit.positions)
 
 
+def _puts_back(edit: Edit) -> bool:
+    """Whether an edit puts another run's activation in as it is; a user's own may do anything."""
+    return edit.run is not None and type(edit.intervention).edit is Patch.edit  # type: ignore[union-attr]
+
+
 def narrowed(edit: Edit, sequences: Sequences, example: int) -> Edit:
     """A patch without the leading positions where both runs are the same."""
-    if edit.run is None or edit.run == sequences.base:
+    if not _puts_back(edit) or edit.run == sequences.base:
         return edit
-    prefix = sequences.first_difference[example]
+    prefix = min(sequences.first_difference[example], edit.reached)
     kept = [(p, s) for p, s in zip(edit.positions, edit.sources, strict=True) if p >= prefix]
     where, sources = (tuple(column) for column in zip(*kept, strict=True))
     return Edit(
         edit.intervention, edit.component, edit.layer, where, edit.keys, edit.heads, edit.head,
-        edit.run, sources,
+        edit.run, sources, edit.reached,
     )  # fmt: skip
 
 

@@ -7,18 +7,20 @@ with the model's own modules, its attention served by this class through the sea
 """
 
 import contextlib
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tlkit.engine.edits import EDGE
+from tlkit.engine.edits import EDGE, Edit
 from tlkit.engine.embeddings import stream_of_embeddings
 from tlkit.engine.lanes import Lane, View, make_view
+from tlkit.engine.packed_attention import attention
 from tlkit.engine.packed_edits import Editor
 from tlkit.engine.record import Run, watch_slot
-from tlkit.engine.seam import grouped_scores, mixed_values, seam
+from tlkit.engine.seam import seam
 from tlkit.engine.sources import Sources
 from tlkit.models.bridge import Parts
 from tlkit.spec.sites import EDGES
@@ -55,6 +57,10 @@ class Packed:
         self.view: View
         self.hidden: Tensor
         self._views: dict[Any, View] = {}
+        self._edits: dict[int, list[tuple[int, Edit]]] = {}
+        for index, lane in enumerate(lanes):
+            for layer, several in lane.edits.items():
+                self._edits.setdefault(layer, []).extend((index, edit) for edit in several)
 
     def run(self, progress: Callable[[int], None] | None = None) -> Tensor:
         """The stream that leaves the last block, ``[row, d_model]``, lanes in order."""
@@ -80,7 +86,7 @@ class Packed:
 
     def _watch(self, components: set[str], stack: contextlib.ExitStack) -> None:
         inside = components - {"embed", "resid_pre", "resid_post", "z", EDGE, *EDGES}
-        for component in inside:
+        for component in sorted(inside):  # attn_out before resid_mid, which lie at one module
             layers = {
                 edit.layer for lane in self.lanes for some in lane.edits.values()
                 for edit in some if edit.component == component
@@ -125,13 +131,12 @@ class Packed:
 
     def _edit_stream(self, count: int, layer: int) -> None:
         """Apply edits of the stream that enters ``layer`` (or leaves the block before it)."""
-        for index in range(count):
-            lane = self.lanes[index]
-            for edit in lane.edits.get(layer, ()):
-                if edit.component in ("resid_pre", "resid_post"):
-                    rows = self.stream[self.offsets[index] : self.offsets[index + 1]]
-                    where = [p - lane.start for p in edit.positions]
-                    rows[where] = self.editor.edited(edit, lane.example, rows[where])
+        for index, edit in self._edits.get(layer, ()):
+            if index < count and edit.component in ("resid_pre", "resid_post"):
+                lane = self.lanes[index]
+                rows = self.stream[self.offsets[index] : self.offsets[index + 1]]
+                where = [p - lane.start for p in edit.positions]
+                rows[where] = self.editor.edited(edit, lane.example, rows[where])
 
     def _rise(self, begin: int, end: int, layer: int) -> None:
         """Run one block on every lane that is in the stack."""
@@ -183,9 +188,11 @@ class Packed:
             )
         view = self._views[key]
         view.edits = {}
-        for index, lane in enumerate(view.lanes):
-            for edit in lane.edits.get(layer, ()):
-                view.edits.setdefault(edit.component, []).append((index, edit))
+        several = self._edits.get(layer, [])
+        for index, edit in several[bisect_left(several, first, key=_lane_of) :]:
+            if index >= last:
+                break
+            view.edits.setdefault(edit.component, []).append((index - first, edit))
         return view
 
     def _call(self, view: View, layer: int) -> None:
@@ -212,25 +219,8 @@ class Packed:
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float,
         softcap: float | None,
     ) -> Tensor:  # fmt: skip
-        """Attention of the view's rows, each lane on its own keys, with the layer's edits."""
-        view = self.view
-        queries = self._laid_out(q[0].transpose(0, 1), view)
-        keys = self.base.keys[layer][view.example, : view.keys]
-        values = self.base.values[layer][view.example, : view.keys]
-        if view.own:
-            keys[view.lane, view.position] = k[0].transpose(0, 1)
-            values[view.lane, view.position] = v[0].transpose(0, 1)
-        scores = grouped_scores(queries, keys.transpose(1, 2), scale, softcap)
-        scores += self._bias(view, layer, scores.dtype)
-        self.editor.edit_scores(scores, view)
-        pattern = scores.softmax(-1, dtype=torch.float32)
-        if "attn_scores" in view.edits or EDGE in view.edits:
-            pattern = pattern.nan_to_num(0.0)
-        self.editor.edit_pattern(pattern, view)
-        z = mixed_values(pattern.to(values.dtype), values.transpose(1, 2))
-        z = z[view.lane, view.column]
-        self.editor.edit_rows("z", z, view)
-        return z[None]
+        """Attention of the rows of the view that is being run (see `attention`)."""
+        return attention(self.view, layer, q, k, v, scale, softcap, self.base, self.editor)[None]
 
     def _edit_inside(self, component: str, layer: int, value: Tensor) -> None:
         """Edit a site within a block, in place, as the module computes it."""
@@ -242,19 +232,6 @@ class Packed:
         else:
             self.editor.edit_rows(component, value, self.view)
 
-    def _laid_out(self, rows: Tensor, view: View) -> Tensor:
-        """Rows ``[row, head, d_head]`` as ``[lane, head, column, d_head]``."""
-        if len(rows) == len(view.lanes) * view.width:
-            return rows.reshape(len(view.lanes), view.width, *rows.shape[1:]).transpose(1, 2)
-        laid = rows.new_zeros(len(view.lanes), view.width, *rows.shape[1:])
-        laid[view.lane, view.column] = rows
-        return laid.transpose(1, 2)
 
-    def _bias(self, view: View, layer: int, dtype: torch.dtype) -> Tensor:
-        """0 where a query sees a key, minus infinity elsewhere, ``[lane, 1, column, key]``."""
-        visible = self.base.visible[layer]
-        if id(visible) not in view.biases:
-            seen = visible[view.queries][..., : view.keys]
-            bias = torch.zeros(seen.shape, dtype=dtype, device=seen.device)
-            view.biases[id(visible)] = bias.masked_fill_(~seen, -torch.inf)[:, None]
-        return view.biases[id(visible)]
+def _lane_of(numbered: tuple[int, Edit]) -> int:
+    return numbered[0]

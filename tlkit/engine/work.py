@@ -36,9 +36,11 @@ class Work:
             metric.vocabulary(prompts)  # says early what the prompts lack
         self.sequences = Sequences(prompts, base, forced)
         self.sequences.require(base)
-        self.conditions = [
-            Condition(c.name, (*sweep.given, *c.interventions)) for c in sweep.conditions()
-        ]
+        self.conditions = sweep.conditions()
+        if sweep.given:
+            self.conditions = [
+                Condition(c.name, (*sweep.given, *c.interventions)) for c in self.conditions
+            ]
         compiler = Compiler(
             self.sequences, self.parts.n_layers, self.parts.n_heads, self.parts.n_kv_heads
         )

@@ -1,7 +1,7 @@
 """Places in a model whose activations can be read and written."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tlkit.errors import SpecError
@@ -15,6 +15,7 @@ EDGES = ("pattern", "attn_scores")
 NEURONS = ("mlp_pre", "mlp_post")
 COMPONENTS = (*STREAM, *HEADS, *EDGES, *NEURONS)
 
+_NARROWING = ("layer", "head", "pos", "query", "key")
 _AXES: Mapping[str, tuple[str, ...]] = {
     **{name: ("layer", "pos") for name in (*STREAM, *NEURONS)},
     "embed": ("pos",),
@@ -56,10 +57,10 @@ class Site:
                 f"There is no site {self.component!r}; the sites are {', '.join(COMPONENTS)}."
             )
         allowed = _AXES[self.component]
-        for field in fields(self)[1:]:
-            if getattr(self, field.name) is not None and field.name not in allowed:
+        for name in _NARROWING:
+            if getattr(self, name) is not None and name not in allowed:
                 raise SpecError(
-                    f"Site {self.component!r} has no {field.name!r}; it is narrowed by "
+                    f"Site {self.component!r} has no {name!r}; it is narrowed by "
                     f"{', '.join(allowed)}."
                 )
 
@@ -80,9 +81,9 @@ class Site:
     def __str__(self) -> str:
         shown = [repr(self.component)]
         shown += [
-            f"{f.name}={getattr(self, f.name)!r}"
-            for f in fields(self)[1:]
-            if getattr(self, f.name) is not None
+            f"{name}={getattr(self, name)!r}"
+            for name in _NARROWING
+            if getattr(self, name) is not None
         ]
         return f"Site({', '.join(shown)})"
 
