@@ -4,6 +4,7 @@ It runs the TransformerLens bridge with plain hooks and shares no attention, pac
 code with the packed engine, so that either can be held against the other.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -31,27 +32,32 @@ def hook_name(component: str, layer: int) -> str:
 
 def capture(parts: Parts, ids: list[list[int]], places: set[Place]) -> Captured:
     """Activations per place, one tensor per example, each example run alone."""
-    for component, _ in places:
+    found = [_seen(parts, row, places, {}) for row in ids]
+    return {place: [one[place] for one in found] for place in places}
+
+
+def _seen(
+    parts: Parts, ids: list[int], places: Iterable[Place], hooks: dict[str, list[Any]]
+) -> dict[Place, Tensor]:
+    """Activations ``[pos, ...]`` of one sequence under hooks, as the hooks leave them."""
+    seen: dict[str, Tensor] = {}
+
+    def keep(value: Tensor, hook: Any) -> None:
+        seen[hook.requested] = value[0].detach().clone()
+
+    needed: dict[Place, list[str]] = {}
+    for component, layer in places:
         refuse(parts, component)
-    captured: Captured = {place: [] for place in places}
-    for row in ids:
-        seen: dict[str, Tensor] = {}
-        names = {hook_name(c, layer) for c, layer in places if c != "resid_mid"}
-        for component, layer in places:
-            if component == "resid_mid":
-                names |= {hook_name("resid_pre", layer), hook_name("attn_out", layer)}
-
-        def keep(value: Tensor, hook: Any, seen: dict[str, Tensor] = seen) -> None:
-            seen[hook.requested] = value[0].detach().clone()
-
-        _run(parts, row, {name: [keep] for name in names})
-        for component, layer in places:
-            if component == "resid_mid":
-                value = seen[hook_name("resid_pre", layer)] + seen[hook_name("attn_out", layer)]
-            else:
-                value = seen[hook_name(component, layer)]
-            captured[component, layer].append(_headed(parts, component, value))
-    return captured
+        sums = ("resid_pre", "attn_out") if component == "resid_mid" else (component,)
+        needed[component, layer] = [hook_name(one, layer) for one in sums]
+    names = {name for several in needed.values() for name in several}
+    both = {name: [*hooks.get(name, []), *([keep] if name in names else [])]
+            for name in [*hooks, *(names - set(hooks))]}  # fmt: skip
+    _run(parts, ids, both)
+    return {
+        place: _headed(parts, place[0], torch.stack([seen[name] for name in several]).sum(0))
+        for place, several in needed.items()
+    }
 
 
 def _headed(parts: Parts, component: str, value: Tensor) -> Tensor:
@@ -113,6 +119,16 @@ class Reference:
 
     def logits(self, ids: list[int], edits: tuple[Edit, ...], example: int) -> Tensor:
         """Logits ``[pos, vocab]``, float32, of one sequence under edits."""
+        return _run(self.parts, ids, self._hooks(ids, edits, example))
+
+    def sites(
+        self, ids: list[int], edits: tuple[Edit, ...], example: int, places: Iterable[Place]
+    ) -> dict[Place, Tensor]:
+        """Activations ``[pos, ...]`` of one sequence, as the edits leave them."""
+        return _seen(self.parts, ids, places, self._hooks(ids, edits, example))
+
+    def _hooks(self, ids: list[int], edits: tuple[Edit, ...], example: int) -> dict[str, list[Any]]:
+        """What makes the edits, by hook point."""
         hooks: dict[str, list[Any]] = {}
         late: dict[int, tuple[list[Edit], list[Edit]]] = {}
         for edit in edits:
@@ -120,16 +136,17 @@ class Reference:
                 late.setdefault(edit.layer, ([], []))[0].append(edit)
             elif edit.component == "z":
                 late.setdefault(edit.layer, ([], []))[1].append(edit)
-            elif edit.component == "resid_mid":
-                self._add_middle(hooks, edit, example)
-            else:
+            elif edit.component != "resid_mid":
                 self._add(hooks, edit, example)
+        for edit in edits:  # last, since they read what enters the block and attention's output
+            if edit.component == "resid_mid":
+                self._add_middle(hooks, edit, example)
         for layer, (weights, mixed) in sorted(late.items()):
             if weights:
                 self._add_patterns(hooks, layer, weights, example, ids)
             for edit in mixed:
                 self._add(hooks, edit, example)
-        return _run(self.parts, ids, hooks)
+        return hooks
 
     def _add(self, hooks: dict[str, list[Any]], edit: Edit, example: int) -> None:
         refuse(self.parts, edit.component)
@@ -193,8 +210,10 @@ class Reference:
         """
 
         def change(weights: Tensor) -> Tensor:
-            # Cuts come before patches, as scores come before weights.
-            for edit in sorted(edits, key=lambda one: one.component != EDGE):
+            # Cuts of scores come first, then factors of weights, then patches.
+            factor = [getattr(edit.intervention, "factor", 0.0) is not None for edit in edits]
+            order = sorted(range(len(edits)), key=lambda i: (edits[i].component != EDGE, factor[i]))
+            for edit in (edits[i] for i in order):
                 if edit.component == EDGE:
                     self._cut_edges(weights, edit)
                 else:

@@ -1,0 +1,247 @@
+"""Activations at chosen positions of sequences, unchanged and under edits.
+
+The packed way reads them while changed tokens rise through the blocks (see `Packed`), so that
+edits which hold from block 0 on are read at every block in one run: the state behind block k is
+what "blocks 0 to k edited" gives, for causality lets no later block reach back.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tlkit.engine.edits import Worked
+from tlkit.engine.lanes import Lane, make_lane
+from tlkit.engine.packed import Packed
+from tlkit.engine.packed_values import CHUNK, DEFAULT_BUDGET, run_bytes_per_token
+from tlkit.engine.record import Run, record, watch_slot
+from tlkit.engine.reference import Reference
+from tlkit.engine.reference import capture as capture_slowly
+from tlkit.engine.sequences import Sequences
+from tlkit.engine.sources import Captured, Place, Sources
+from tlkit.engine.values import Progress
+from tlkit.errors import SpecError
+from tlkit.models.bridge import Parts
+
+STREAMS = {"resid_pre": 0, "resid_post": 1}
+UNREAD = ("embed", "z", "pattern", "attn_scores")
+"""Sites that a packed run with edits does not read."""
+
+States = dict[Place, list[Tensor]]
+"""Per place and example ``[pos, ...]``, at the positions that were asked for."""
+
+
+def states(
+    parts: Parts,
+    sequences: Sequences,
+    positions: Sequence[tuple[int, ...]],
+    places: Sequence[Place],
+    conditions: Mapping[str, Sequence[Worked]],
+    *,
+    packed: bool = True,
+    budget: int | None = None,
+    progress: Progress | None = None,
+) -> dict[str, States]:
+    """Read places at positions, of the base run and under conditions.
+
+    Args:
+        parts: The model.
+        sequences: Token sequences; their base run is read.
+        positions: Per example, where.
+        places: What.
+        conditions: Name to one set of worked-out edits per example.
+        packed: Whether to run packed, or one hooked forward pass per condition and example.
+        budget: Bytes that may be taken besides the weights.
+        progress: Called with (examples done, examples in all).
+
+    Returns:
+        ``"base"`` and each condition to its states. An example for which a condition is missing
+        has NaN.
+
+    Raises:
+        SpecError: A place cannot be read packed under edits.
+    """
+    unread = [component for component, _ in places if component in UNREAD]
+    if packed and conditions and unread:
+        raise SpecError(
+            f"{unread[0]!r} under a condition is read by engine='reference' only; the packed "
+            f"engine reads streams, q, k, v, and what attention and MLPs put out."
+        )
+    found: dict[str, States] = {
+        name: {place: [] for place in places} for name in ("base", *conditions)
+    }
+    count = len(sequences.prompts)
+    for examples in _groups(parts, sequences, len(conditions), budget) if packed else ():
+        for name, some in _packed(parts, sequences, positions, places, conditions, examples):
+            for place, rows in some.items():
+                found[name][place] += rows
+        if progress:
+            progress(examples.stop, count)
+    for example in range(0 if packed else count):
+        for name, some in _slow(parts, sequences, positions, places, conditions, example):
+            for place, row in some.items():
+                found[name][place].append(row)
+        if progress:
+            progress(example + 1, count)
+    return found
+
+
+def _groups(parts: Parts, sequences: Sequences, conditions: int, budget: int | None) -> list[range]:
+    """Neighbouring examples whose recorded run and lanes fit half of the budget."""
+    per_token = run_bytes_per_token(parts) + conditions * parts.d_model * parts.dtype.itemsize
+    most = (budget or DEFAULT_BUDGET) // 2
+    lengths = [len(ids) for ids in sequences.runs[sequences.base]]
+    groups, first, width = [], 0, 0
+    for i, length in enumerate(lengths):
+        width = max(width, length)
+        if i > first and (i + 1 - first) * width * per_token > most:
+            groups.append(range(first, i))
+            first, width = i, length
+    return [*groups, range(first, len(lengths))] if lengths else []
+
+
+def _packed(
+    parts: Parts, sequences: Sequences, positions: Sequence[tuple[int, ...]],
+    places: Sequence[Place], conditions: Mapping[str, Sequence[Worked]], examples: range,
+) -> list[tuple[str, States]]:  # fmt: skip
+    """One group: its base run, and all its conditions' lanes in one packed run."""
+    inside = {place for place in places if place[0] not in STREAMS}
+    ids = sequences.runs[sequences.base][examples.start : examples.stop]
+    base = record(parts, ids, inside | {("embed", 0)})
+    own = {
+        place: [
+            _base_value(base, place, i)[list(positions[e])] for i, e in enumerate(examples)
+        ]
+        for place in places
+    }  # fmt: skip
+    named = list(conditions.items())
+    lanes = [
+        make_lane(cell, example, worked[example], sequences)
+        for cell, (_, worked) in enumerate(named)
+        for example in examples
+        if worked[example].status == "run"
+    ]
+    lanes.sort(key=lambda one: (one.entry, one.touched is not None, one.rows, one.example))
+    reader = _Reader(parts, lanes, positions, own, examples.start)
+    if lanes:
+        _run(parts, base, sequences, [w for _, ws in named for w in ws], lanes, reader, examples)
+    done: list[tuple[str, States]] = [("base", own)]
+    for cell, (name, worked) in enumerate(named):
+        rows = {place: [row.clone() for row in own[place]] for place in places}
+        for place in places:
+            for i, example in enumerate(examples):
+                if worked[example].status == "missing":
+                    rows[place][i].fill_(torch.nan)
+        for index, lane in enumerate(lanes):
+            if lane.cell == cell:
+                for place in places:
+                    rows[place][lane.example - examples.start] = reader.values[place][index]
+        done.append((name, rows))
+    return done
+
+
+def _run(
+    parts: Parts, base: Run, sequences: Sequences, worked: Sequence[Worked],
+    lanes: Sequence[Lane], reader: "_Reader", examples: range,
+) -> None:  # fmt: skip
+    """Let lanes rise while the reader reads."""
+
+    def captured(ids: list[list[int]], places: set[Place]) -> Captured:
+        return record(parts, ids, places, full=False).sites
+
+    edits = [edit for one in worked for edit in one.edits]
+    sources = Sources(captured, sequences, edits, examples)
+    packed = Packed(
+        parts, base, sources, lanes, chunk=CHUNK, origin=examples.start, after=reader.after
+    )
+    try:
+        packed.run()
+    finally:
+        reader.close()
+
+
+def _base_value(base: Run, place: Place, row: int) -> Tensor:
+    component, layer = place
+    if component in STREAMS:
+        return base.stream[layer + STREAMS[component]][row]
+    return base.sites[place][row]
+
+
+class _Reader:
+    """Copies what is asked for out of a packed run, lane by lane; what is unchanged stays base."""
+
+    def __init__(
+        self, parts: Parts, lanes: Sequence[Lane], positions: Sequence[tuple[int, ...]],
+        base: States, origin: int,
+    ) -> None:  # fmt: skip
+        self.parts, self.lanes = parts, lanes
+        self.changed = [
+            [(i, p) for i, p in enumerate(positions[lane.example]) if p >= lane.start]
+            for lane in lanes
+        ]
+        self.index = {id(lane): at for at, lane in enumerate(lanes)}
+        self.values: dict[Place, list[Tensor]] = {
+            place: [rows[lane.example - origin].clone() for lane in lanes]
+            for place, rows in base.items()
+        }
+        self._handles: list[Any] = []
+
+    def after(self, layer: int, packed: Packed) -> None:
+        """Read the stream that enters a block; at the first, begin to watch inside blocks."""
+        if layer == 0:
+            for place in self.values:
+                if place[0] not in STREAMS:
+                    self._watch(place, packed)
+        for component, shift in STREAMS.items():
+            place = (component, layer - shift)
+            if place in self.values:
+                for at, lane in enumerate(self.lanes):
+                    if lane.entry > layer:
+                        break
+                    self._keep(place, at, packed.stream, packed.offsets[at] - lane.start)
+
+    def _keep(self, place: Place, at: int, rows: Tensor, shift: int) -> None:
+        for i, position in self.changed[at]:
+            self.values[place][at][i] = rows[position + shift]
+
+    def _watch(self, place: Place, packed: Packed) -> None:
+        def seen(component: str, layer: int, value: Tensor) -> None:
+            view = packed.view
+            if component == "resid_mid":
+                value = value + packed.hidden
+            for local, lane in enumerate(view.lanes):
+                at = self.index[id(lane)]
+                for i, position in self.changed[at]:
+                    if view.own or lane.touched is None or position in lane.touched:
+                        self.values[place][at][i] = value[view.at(local, (position,))][0]
+
+        self._handles.append(watch_slot(self.parts, *place, seen))
+
+    def close(self) -> None:
+        """Stop watching."""
+        for handle in self._handles:
+            handle.remove()
+
+
+def _slow(
+    parts: Parts, sequences: Sequences, positions: Sequence[tuple[int, ...]],
+    places: Sequence[Place], conditions: Mapping[str, Sequence[Worked]], example: int,
+) -> list[tuple[str, dict[Place, Tensor]]]:  # fmt: skip
+    """One example by hooked forward passes."""
+    ids, where = sequences.runs[sequences.base][example], list(positions[example])
+
+    def captured(several: list[list[int]], wanted: set[Place]) -> Captured:
+        return capture_slowly(parts, several, wanted)
+
+    done = []
+    for name, edits in [("base", ()), *((n, w[example].edits) for n, w in conditions.items())]:
+        reference = Reference(
+            parts, Sources(captured, sequences, edits, range(example, example + 1))
+        )
+        sites = reference.sites(ids, tuple(edits), example, places)
+        rows = {place: value[where] for place, value in sites.items()}
+        if name != "base" and conditions[name][example].status == "missing":
+            rows = {place: torch.full_like(value, torch.nan) for place, value in rows.items()}
+        done.append((name, rows))
+    return done
