@@ -15,6 +15,7 @@ from tlkit.engine.lanes import Lane
 from tlkit.engine.packed_group import LOGIT_BYTES, PackedGroup
 from tlkit.engine.packed_values import PackedBackend
 from tlkit.engine.readout import logits_of
+from tlkit.engine.record import Run
 from tlkit.engine.reference import Reference
 from tlkit.engine.sequences import Sequences
 from tlkit.engine.sources import Captured, Place, Sources
@@ -136,14 +137,18 @@ class WholeBatch(PackedBackend):
         jobs: What is run.
         given: What patches put in.
         budget: Bytes that the engine may take besides the weights.
+        base: The recorded base run, if it is at hand.
     """
 
     def __init__(
         self, parts: Parts, sequences: Sequences, metrics: Sequence[BatchMetric],
         jobs: Sequence[Job], given: Capture, *, budget: int | None = None,
+        base: Run | None = None,
     ) -> None:  # fmt: skip
         super().__init__(parts, sequences, (), budget=budget)
         self.group = _Group(parts, sequences, metrics, jobs, given)
+        if base is not None:
+            self.group.base = base
         self.groups, self.jobs = [self.group], jobs
 
     def measure(self, cells: int, progress: Any = None) -> tuple[list[list[Tensor]], list[Tensor]]:

@@ -2,10 +2,23 @@
 
 Method: Meng et al. 2022 (arXiv:2202.05262), Wang et al. 2022 (arXiv:2211.00593), and Heimersheim &
 Nanda 2024 (arXiv:2404.15255) on how to read it.
+
+Beside `run`, the functions of ``transformer_lens.patching`` are here under their own names.
 """
 
 from pathlib import Path
 from typing import Any, Literal
+
+from transformer_lens.patching import (
+    PatchingResult,
+    layer_head_dest_src_pos_pattern_patch_setter,
+    layer_head_pattern_patch_setter,
+    layer_head_pos_pattern_patch_setter,
+    layer_head_vector_patch_setter,
+    layer_pos_head_vector_patch_setter,
+    layer_pos_patch_setter,
+    make_df_from_ranges,
+)
 
 from tlkit.engine.run import run as run_sweep
 from tlkit.engine.values import Progress
@@ -14,6 +27,68 @@ from tlkit.spec.interventions import Patch
 from tlkit.spec.metrics import LogitDiff
 from tlkit.spec.sites import HEADS, Site
 from tlkit.spec.sweeps import Sweep
+from tlkit.studies.act_patch import (
+    generic_activation_patch,
+    get_act_patch_attn_head_k_all_pos,
+    get_act_patch_attn_head_k_by_pos,
+    get_act_patch_attn_head_out_all_pos,
+    get_act_patch_attn_head_out_by_pos,
+    get_act_patch_attn_head_pattern_all_pos,
+    get_act_patch_attn_head_pattern_by_pos,
+    get_act_patch_attn_head_pattern_dest_src_pos,
+    get_act_patch_attn_head_q_all_pos,
+    get_act_patch_attn_head_q_by_pos,
+    get_act_patch_attn_head_v_all_pos,
+    get_act_patch_attn_head_v_by_pos,
+    get_act_patch_attn_out,
+    get_act_patch_mlp_out,
+    get_act_patch_resid_mid,
+    get_act_patch_resid_pre,
+)
+from tlkit.studies.act_patch_every import (
+    get_act_patch_attn_head_all_pos_every,
+    get_act_patch_attn_head_by_pos_every,
+    get_act_patch_block_every,
+)
+from tlkit.studies.direct_path import (
+    get_act_patch_direct_path,
+    get_act_patch_direct_path_all_sources,
+)
+
+__all__ = [
+    "MAPS",
+    "PatchingResult",
+    "generic_activation_patch",
+    "get_act_patch_attn_head_all_pos_every",
+    "get_act_patch_attn_head_by_pos_every",
+    "get_act_patch_attn_head_k_all_pos",
+    "get_act_patch_attn_head_k_by_pos",
+    "get_act_patch_attn_head_out_all_pos",
+    "get_act_patch_attn_head_out_by_pos",
+    "get_act_patch_attn_head_pattern_all_pos",
+    "get_act_patch_attn_head_pattern_by_pos",
+    "get_act_patch_attn_head_pattern_dest_src_pos",
+    "get_act_patch_attn_head_q_all_pos",
+    "get_act_patch_attn_head_q_by_pos",
+    "get_act_patch_attn_head_v_all_pos",
+    "get_act_patch_attn_head_v_by_pos",
+    "get_act_patch_attn_out",
+    "get_act_patch_block_every",
+    "get_act_patch_direct_path",
+    "get_act_patch_direct_path_all_sources",
+    "get_act_patch_mlp_out",
+    "get_act_patch_resid_mid",
+    "get_act_patch_resid_pre",
+    "layer_head_dest_src_pos_pattern_patch_setter",
+    "layer_head_pattern_patch_setter",
+    "layer_head_pos_pattern_patch_setter",
+    "layer_head_vector_patch_setter",
+    "layer_pos_head_vector_patch_setter",
+    "layer_pos_patch_setter",
+    "make_df_from_ranges",
+    "run",
+    "sweep",
+]
 
 MAPS = ("positions", "heads")
 
