@@ -45,6 +45,8 @@ def make_lane(cell: int, example: int, worked: Worked, sequences: Sequences) -> 
     for edit in worked.edits:
         edit = narrowed(edit, sequences, example)
         by_layer[edit.layer + (edit.component == "resid_post")].append(edit)
+    for several in by_layer.values():  # what leaves a block comes before what enters the next
+        several.sort(key=lambda edit: edit.component != "resid_post")
     entry = min(by_layer)
     start = min(min(edit.positions) for edits in by_layer.values() for edit in edits)
     touched = None

@@ -210,10 +210,9 @@ class Reference:
         """
 
         def change(weights: Tensor) -> Tensor:
-            # Cuts of scores come first, then factors of weights, then patches.
             factor = [getattr(edit.intervention, "factor", 0.0) is not None for edit in edits]
             order = sorted(range(len(edits)), key=lambda i: (edits[i].component != EDGE, factor[i]))
-            for edit in (edits[i] for i in order):
+            for edit in (edits[i] for i in order):  # cuts of scores, then factors, then patches
                 if edit.component == EDGE:
                     self._cut_edges(weights, edit)
                 else:

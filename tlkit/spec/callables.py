@@ -16,7 +16,8 @@ class CallableMetric:
     """A user's function of logits ``[example, pos, vocab]``, called for one row at a time.
 
     The function may carry ``positions`` (an int such as -1, counted from the prompt's end) and
-    ``vocabulary`` (token ids), so that only that is computed; it then gets just those.
+    ``vocabulary`` (token ids), so that only that is computed; it then gets just those, in
+    the order in which it names them.
     """
 
     function: Callable[..., Any]
@@ -40,9 +41,12 @@ class CallableMetric:
         """The function's value for each row."""
         import torch
 
+        logits, declared = readout.logits, getattr(self.function, "vocabulary", None)
+        if declared is not None:  # in the order that the function named them in
+            logits = logits[..., readout.columns(torch.tensor(tuple(declared))).to(logits.device)]
         rows = []
         for row in range(len(readout.examples)):
-            value = self.function(readout.logits[row : row + 1][:, readout.present[row]])
+            value = self.function(logits[row : row + 1][:, readout.present[row]])
             rows.append(torch.as_tensor(value).float().reshape(()))
         return torch.stack(rows)
 

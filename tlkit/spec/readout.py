@@ -32,7 +32,9 @@ class Readout:
         """The columns that hold these token ids."""
         import torch
 
-        return ids if self.vocabulary is None else torch.searchsorted(self.vocabulary, ids)
+        if self.vocabulary is None:
+            return ids
+        return torch.searchsorted(self.vocabulary, ids.to(self.vocabulary.device))
 
 
 @runtime_checkable
