@@ -8,79 +8,90 @@ from tlkit.errors import SpecError
 from tlkit.models.files import Place
 from tlkit.models.validate import TOKENIZERS, read_json
 
+_PATIENCE = 10  # seconds that the hub may take to answer
+
 
 @dataclass(frozen=True)
 class HubModel:
     """A model of the hub, pinned to one commit.
 
     Attributes:
-        place: Where transformers finds it.
+        name: Its id.
         raw: Its config.json.
         commit: The commit that every file of it comes from.
+        folder: Where its files lie on this machine, if the hub cannot be reached for more.
     """
 
-    place: Place
+    name: str
     raw: dict[str, Any]
-    commit: str
+    commit: str | None
+    folder: Path | None
+
+    def place(self, trust_remote_code: bool) -> Place:
+        """Say where transformers finds it."""
+        options = {"revision": self.commit, "trust_remote_code": trust_remote_code}
+        return Place(self.name, self.name, options)
 
 
-def _explain(name: str, revision: str | None, error: Exception) -> SpecError:
-    """Say in one sentence why a hub model cannot be had."""
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+def _ask(name: str, revision: str | None) -> str | None:
+    """Ask the hub once which commit a revision is; None when the hub cannot be reached.
 
-    causes: list[BaseException] = []
-    cause: BaseException | None = error
-    while cause is not None and cause not in causes:
-        causes.append(cause)
-        cause = cause.__cause__ or cause.__context__
-    if any(isinstance(cause, GatedRepoError) for cause in causes):
-        return SpecError(
-            f"{name} is gated: accept its terms on its hub page and log in with: hf auth login"
-        )
-    if any(isinstance(cause, RevisionNotFoundError) for cause in causes):
-        return SpecError(f"{name} has no revision {revision!r} on the hub.")
-    if any(isinstance(cause, RepositoryNotFoundError) for cause in causes):
-        return SpecError(
+    transformers itself would try again for half a minute for each of a model's files.
+
+    Raises:
+        SpecError: The hub answers, and refuses.
+    """
+    from huggingface_hub import errors, get_hf_file_metadata, hf_hub_url
+
+    try:
+        url = hf_hub_url(name, "config.json", revision=revision)
+        return get_hf_file_metadata(url, timeout=_PATIENCE).commit_hash
+    except errors.GatedRepoError:
+        reason = f"{name} is gated: accept its terms on its hub page and log in with: hf auth login"
+    except errors.RevisionNotFoundError:
+        reason = f"{name} has no revision {revision!r} on the hub."
+    except errors.RepositoryNotFoundError:
+        reason = (
             f"There is no folder {name} here and no model {name} on the hub (or it is private: "
             f"log in with: hf auth login)."
         )
-    if "does not appear to have a file named" in str(error):
-        return SpecError(f"{name} on the hub is not a model: it has no config.json.")
-    return SpecError(
-        f"{name} is no folder here, it is not in the hub cache, and the hub cannot be reached; "
-        f"connect once, or give a folder or a .gguf file."
-    )
+    except errors.EntryNotFoundError:
+        reason = f"{name} on the hub is not a model: it has no config.json."
+    except errors.HFValidationError as error:
+        reason = f"{name} cannot be the name of a hub model: {error}"
+    except Exception:  # whatever the network's library calls it
+        return None
+    raise SpecError(reason)
 
 
-def find_on_hub(name: str, revision: str | None, trust_remote_code: bool) -> HubModel:
+def find_on_hub(name: str, revision: str | None) -> HubModel:
     """Fetch a hub model's config and pin the commit that it came from.
 
     Args:
         name: The hub id; TransformerLens's old short names are known.
         revision: Branch, tag or commit; None is the main branch.
-        trust_remote_code: Passed on to transformers.
 
     Raises:
-        SpecError: It is not there, gated, not a model, or cannot be reached.
+        SpecError: It is not there, gated, not a model, or neither cached nor to be reached.
     """
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
     from transformer_lens.tools.model_registry.registry_io import resolve_model_alias
     from transformers.utils.hub import cached_file, extract_commit_hash
 
     name = resolve_model_alias(name) or name
+    commit = _ask(name, revision)
     try:
-        found = cached_file(name, "config.json", revision=revision)
-    except (OSError, HfHubHTTPError, HFValidationError) as error:
-        raise _explain(name, revision, error) from error
+        found = cached_file(
+            name, "config.json", revision=commit or revision, local_files_only=commit is None
+        )
+    except OSError:
+        found = None
     if found is None:
-        raise SpecError(f"{name} on the hub is not a model: it has no config.json.")
-    commit = extract_commit_hash(found, None) or revision or "main"
-    options = {"revision": commit, "trust_remote_code": trust_remote_code}
-    return HubModel(Place(name, name, options), read_json(Path(found)), commit)
+        raise SpecError(
+            f"{name} is no folder here, it is not in the hub cache, and the hub cannot be "
+            f"reached; connect once, or give a folder or a .gguf file."
+        )
+    path, pinned = Path(found), extract_commit_hash(found, None) or commit or revision
+    return HubModel(name, read_json(path), pinned, path.parent if commit is None else None)
 
 
 def has_tokenizer(model: HubModel) -> bool:
@@ -88,7 +99,7 @@ def has_tokenizer(model: HubModel) -> bool:
     from transformers.utils.hub import cached_files
 
     found = cached_files(
-        model.place.name,
+        model.name,
         list(TOKENIZERS),
         revision=model.commit,
         _raise_exceptions_for_missing_entries=False,

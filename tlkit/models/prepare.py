@@ -129,11 +129,13 @@ def from_embedded(request: Request) -> Prepared:
 
 def from_hub(name: str, request: Request) -> Prepared:
     """Load a model of the hub, all of it from one commit."""
-    found = find_on_hub(name, request.revision, request.trust_remote_code)
-    check_raw_config(found.raw, found.place.label, request.trust_remote_code)
+    found = find_on_hub(name, request.revision)
+    if found.folder is not None:
+        return from_folder(found.folder, request, found.name, found.commit)
+    check_raw_config(found.raw, found.name, request.trust_remote_code)
     if request.tokenizer is None and not has_tokenizer(found):
-        raise no_tokenizer(found.place.label)
-    return _load(found.place, request, found.commit)
+        raise no_tokenizer(found.name)
+    return _load(found.place(request.trust_remote_code), request, found.commit)
 
 
 def from_tiny(family: str, request: Request) -> Prepared:

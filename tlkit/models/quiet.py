@@ -75,8 +75,11 @@ def untouched() -> Iterator[None]:
     """Undo, on leaving, whatever the body did to the process's global state.
 
     Covers random generators, default dtype, grad mode, threads, warning filters, environment and
-    log levels, also when the body imports transformers or TransformerLens for the first time.
+    log levels, also when the body imports transformers or TransformerLens for the first time. What
+    importing PyTorch itself sets up stays.
     """
+    import torch  # noqa: F401
+
     with warnings.catch_warnings(), _environment(), _numpy_and_python_rng():
         warnings.simplefilter("ignore")
         with _log_levels(), _torch_state():
