@@ -106,16 +106,27 @@ def sentence_end(text: str, start: int = 0) -> int | None:
     return None if line < 0 else line
 
 
-def first_sentence(text: str) -> tuple[int, int]:
-    """Return the characters of the first sentence that says something.
+def sentence_stop(text: str) -> int | None:
+    """Return the end of the first sentence that says something, None while there is none.
 
     One such as "Sure!" or "Of course." holds function words alone, and is passed over.
     """
     start = 0
-    while True:
-        end = sentence_end(text, start)
-        stop = len(text) if end is None else end
-        said = any(not word.function for word in words_of(text[start:stop]))
-        if said or end is None or not words_of(text[stop:]):
-            return start, stop
-        start = stop
+    while (end := sentence_end(text, start)) is not None:
+        if any(not word.function for word in words_of(text[start:end])):
+            return end
+        start = end
+    return None
+
+
+def first_sentence(text: str) -> tuple[int, int]:
+    """Return the characters of the first sentence that says something, or of all there is."""
+    stop = sentence_stop(text)
+    if stop is None:
+        stop = len(text)
+    start = 0
+    while (end := sentence_end(text, start)) is not None and end < stop:
+        if not words_of(text[end:stop]):
+            break
+        start = end
+    return start, stop

@@ -1,0 +1,185 @@
+"""Linear probes: standardised logistic regression, trained and tested on different questions."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tlkit.errors import SpecError
+from tlkit.results.statistics import auc
+
+if TYPE_CHECKING:
+    from tlkit.spec.directions import Direction
+    from tlkit.spec.sites import Site
+
+STRENGTH = 0.01
+"""Default inverse strength C of the L2 penalty, on standardised features."""
+
+
+@dataclass(frozen=True, eq=False)
+class Probe:
+    """A logistic regression on one activation vector: p(class 1) = sigmoid(x · weight + bias).
+
+    Attributes:
+        weight: ``[feature]``, on the features as they come; standardising is folded in.
+        bias: The logit at 0.
+    """
+
+    weight: np.ndarray
+    bias: float
+
+    @classmethod
+    def fit(
+        cls, features: np.ndarray, labels: np.ndarray, *, c: float = STRENGTH,
+        balanced: bool = True,
+    ) -> "Probe":  # fmt: skip
+        """Fit scikit-learn's logistic regression to standardised features.
+
+        Where there are fewer examples than features, the fit is made in the span of the examples,
+        in which the solution lies: the same weights, sooner.
+
+        Args:
+            features: ``[example, feature]``, finite.
+            labels: ``[example]``, 0 and 1.
+            c: Inverse strength of the L2 penalty (scikit-learn's C).
+            balanced: Weigh classes alike, so that 0.5 is where either is as likely.
+
+        Raises:
+            SpecError: Only one class is there, or a feature is not finite.
+        """
+        from sklearn.linear_model import LogisticRegression
+
+        x, y = np.asarray(features, dtype=np.float64), np.asarray(labels).astype(int)
+        if len(np.unique(y)) < 2:
+            raise SpecError(f"A probe needs examples of two classes; all {len(y)} are of one.")
+        if not np.isfinite(x).all():
+            raise SpecError("A probe needs finite activations; some of these are not.")
+        mean, scale = x.mean(0), x.std(0)
+        # Features that do not vary say nothing; rounding makes their deviation about 1e-16 of them.
+        scale = np.where(scale > 1e-12 * np.abs(mean), scale, np.inf)
+        z = (x - mean) / scale
+        span = _span(z) if len(z) < z.shape[1] else np.eye(z.shape[1])
+        model = LogisticRegression(
+            C=c, class_weight="balanced" if balanced else None, tol=1e-6, max_iter=2000
+        )
+        model.fit(z @ span, y)
+        weight = span @ model.coef_[0] / scale
+        return cls(weight, float(model.intercept_[0] - mean @ weight))
+
+    def logits(self, features: np.ndarray) -> np.ndarray:
+        """Log-odds of class 1 of ``[…, feature]``."""
+        return np.asarray(features, dtype=np.float64) @ self.weight + self.bias
+
+    def probability(self, features: np.ndarray) -> np.ndarray:
+        """Probability of class 1 of ``[…, feature]``."""
+        from scipy.special import expit
+
+        return expit(self.logits(features))
+
+    def direction(self, site: "Site | None" = None) -> "Direction":
+        """The direction in which the probability of class 1 rises fastest."""
+        import torch
+
+        from tlkit.spec.directions import Direction
+
+        return Direction(torch.tensor(self.weight), site, "probe")
+
+
+def _span(z: np.ndarray) -> np.ndarray:
+    """An orthonormal basis ``[feature, rank]`` of the span of examples ``[example, feature]``."""
+    values, vectors = np.linalg.eigh(z @ z.T)
+    kept = values > 1e-10 * values[-1]
+    if not kept.any():
+        return np.zeros((z.shape[1], 1))
+    return z.T @ (vectors[:, kept] / np.sqrt(values[kept]))
+
+
+class CrossFit(NamedTuple):
+    """What held-out probes say, one probe per layer, fold and seed.
+
+    Attributes:
+        probability: Name of a set of activations to ``[layer, example]``: the probability of
+            class 1 by probes that were trained on other questions, averaged over seeds.
+        auc: ``[layer, seed]`` on held-out questions of the set ``"base"``, averaged over folds.
+    """
+
+    probability: dict[str, np.ndarray]
+    auc: np.ndarray
+
+
+def cross_fitted(
+    features: Mapping[str, np.ndarray],
+    labels: np.ndarray,
+    groups: Sequence[str],
+    *,
+    folds: int = 5,
+    seeds: Sequence[int] = (0,),
+    c: float = STRENGTH,
+    balanced: bool = True,
+    among: np.ndarray | None = None,
+    shuffled: bool = False,
+) -> CrossFit:
+    """Train probes on the activations ``"base"``, and ask them of examples they have not seen.
+
+    Args:
+        features: Name to ``[layer, example, feature]``; ``"base"`` is what probes learn from.
+        labels: ``[example]``, 0 and 1.
+        groups: The question of each example; a question is never in training and test at once.
+        folds: Number of folds.
+        seeds: One division into folds for each.
+        c: Inverse strength of the penalty (see `Probe.fit`).
+        balanced: See `Probe.fit`.
+        among: bool ``[example]``, which examples may be trained on; all if None.
+        shuffled: Whether labels are shuffled within the training set: the control, whose AUC is
+            0.5 but for chance.
+
+    Raises:
+        SpecError: There are too few examples or questions of a class for so many folds.
+    """
+    labels = np.asarray(labels).astype(int)
+    layers, count = features["base"].shape[:2]
+    total = {name: np.zeros((layers, count)) for name in features}
+    scores = np.zeros((layers, len(seeds)))
+    for at, seed in enumerate(seeds):
+        generator = np.random.default_rng(seed)
+        for train, test in divided(labels, groups, folds, seed):
+            train = train if among is None else train[among[train]]
+            taught = generator.permutation(labels[train]) if shuffled else labels[train]
+            for layer in range(layers):
+                base = features["base"][layer]
+                probe = Probe.fit(base[train], taught, c=c, balanced=balanced)
+                for name, several in features.items():
+                    total[name][layer, test] += probe.probability(several[layer][test])
+                scores[layer, at] += auc(probe.logits(base[test]), labels[test]) / folds
+    return CrossFit({name: one / len(seeds) for name, one in total.items()}, scores)
+
+
+def divided(
+    labels: np.ndarray, groups: Sequence[str], folds: int, seed: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield (train, test) indices: questions apart, classes in proportion.
+
+    Raises:
+        SpecError: A class has fewer questions than there are folds.
+    """
+    from sklearn.model_selection import StratifiedGroupKFold
+
+    groups = np.asarray(groups)
+    for label in (0, 1):
+        there = len(np.unique(groups[labels == label]))
+        if there < folds:
+            raise SpecError(
+                f"Class {label} has {there} questions, too few for {folds} folds; take more "
+                f"questions or fewer folds."
+            )
+    split = StratifiedGroupKFold(folds, shuffle=True, random_state=seed)
+    yield from split.split(np.zeros((len(labels), 1)), labels, groups)
+
+
+def halves(labels: np.ndarray, groups: Sequence[str], seed: int) -> np.ndarray:
+    """Divide questions into two halves, each class alike: True for the first half."""
+    first = np.zeros(len(labels), dtype=bool)
+    _, test = next(divided(np.asarray(labels).astype(int), groups, 2, seed))
+    first[test] = True
+    return first
