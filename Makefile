@@ -7,7 +7,7 @@ PYTEST_ARGS ?=
 export TLKIT_EXTRA_DATA
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types pytest bench format clean
+.PHONY: help install demo test lint types pytest bench docs format clean
 
 help: ## say what each target does
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
@@ -40,6 +40,9 @@ pytest: $(STAMP) ## tests and doctests only
 
 bench: $(STAMP) ## time sweeps against TransformerLens (run nothing else meanwhile)
 	$(BIN)/python benchmarks/patching.py
+
+docs: $(STAMP) ## API pages from the docstrings, into build/docs
+	$(BIN)/pdoc --output-directory build/docs tlkit tlkit.studies.patching tlkit.engine tlkit.models tlkit.prompts tlkit.results tlkit.plots tlkit.checks tlkit.spec
 
 format: $(STAMP) ## let ruff rewrite what it can
 	$(BIN)/ruff format .
