@@ -25,7 +25,7 @@ AXES = ("layer", "pos", "head", "head_index", "src_pos", "dest_pos")
 
 def generic_activation_patch(
     model: Any,
-    corrupted_tokens: torch.Tensor,
+    corrupted_tokens: Any,
     clean_cache: Any,
     patching_metric: Any,
     patch_setter: Any,
@@ -36,7 +36,7 @@ def generic_activation_patch(
     *,
     reduce: str = "scalar",
     baseline: bool = False,
-    clean_tokens: torch.Tensor | None = None,
+    clean_tokens: Any = None,
     budget: int | str | None = None,
     progress: Progress | None = None,
 ) -> Any:

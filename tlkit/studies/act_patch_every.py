@@ -18,7 +18,7 @@ BLOCKS: Mapping[str, str] = {"resid_pre": "resid_pre", "attn_out": "attn_out", "
 
 
 def get_act_patch_attn_head_all_pos_every(
-    model: Any, corrupted_tokens: Tensor, clean_cache: Any, metric: Any, **kwargs: Any
+    model: Any, corrupted_tokens: Any, clean_cache: Any, metric: Any, **kwargs: Any
 ) -> Any:
     """Patch each head's output, queries, keys, values and pattern at all positions.
 
@@ -37,7 +37,7 @@ def get_act_patch_attn_head_all_pos_every(
 
 
 def get_act_patch_attn_head_by_pos_every(
-    model: Any, corrupted_tokens: Tensor, clean_cache: Any, metric: Any, **kwargs: Any
+    model: Any, corrupted_tokens: Any, clean_cache: Any, metric: Any, **kwargs: Any
 ) -> Any:
     """Patch each head's output, queries, keys, values and pattern at each position.
 
@@ -57,7 +57,7 @@ def get_act_patch_attn_head_by_pos_every(
 
 
 def get_act_patch_block_every(
-    model: Any, corrupted_tokens: Tensor, clean_cache: Any, metric: Any, **kwargs: Any
+    model: Any, corrupted_tokens: Any, clean_cache: Any, metric: Any, **kwargs: Any
 ) -> Any:
     """Patch the stream that enters each block, its attention's and its MLP's output.
 

@@ -5,10 +5,11 @@ Method: Wang et al. 2022 (arXiv:2211.00593); names, arguments and returns of Tra
 
 import warnings
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import transformer_lens.patching as tl
+from jaxtyping import Float
 from torch import Tensor
 
 from tlkit.engine.edits import Edit, Worked
@@ -25,20 +26,18 @@ from tlkit.studies.act_patch_cells import Put
 from tlkit.studies.act_patch_inputs import Inputs
 from tlkit.studies.act_patch_metrics import Metrics
 
-Component = Literal["q", "k", "v"]
-
 
 def get_act_patch_direct_path(
     model: Any,
-    corrupted_tokens: Tensor,
+    corrupted_tokens: Any,
     clean_cache: Any,
     corrupted_cache: Any,
     patching_metric: Any,
     src_layer: int,
     src_head: int,
-    component: Component = "q",
+    component: str = "q",
     verbose: bool = True,
-) -> Tensor:
+) -> Float[Tensor, "layer head"]:
     """Patch the path from one head into each later head's queries, keys or values.
 
     What the source head writes in the clean run minus what it writes in the corrupted one is
@@ -54,7 +53,7 @@ def get_act_patch_direct_path(
             `generic_activation_patch` on what it may declare.
         src_layer: Layer of the source head.
         src_head: The source head.
-        component: What of the destination is patched.
+        component: What of the destination is patched: ``"q"``, ``"k"`` or ``"v"``.
         verbose: Taken as TransformerLens takes it; there is no progress bar to hide.
 
     Returns:
@@ -80,13 +79,13 @@ def get_act_patch_direct_path(
 
 def get_act_patch_direct_path_all_sources(
     model: Any,
-    corrupted_tokens: Tensor,
+    corrupted_tokens: Any,
     clean_cache: Any,
     corrupted_cache: Any,
     patching_metric: Any,
-    component: Component = "q",
+    component: str = "q",
     verbose: bool = True,
-) -> Tensor:
+) -> Float[Tensor, "layer head layer head"]:
     """Patch the paths from every head (see `get_act_patch_direct_path`).
 
     Returns:
