@@ -72,7 +72,7 @@ def states(
         name: {place: [] for place in places} for name in ("base", *conditions)
     }
     count = len(sequences.prompts)
-    for examples in _groups(parts, sequences, len(conditions), budget) if packed else ():
+    for examples in example_groups(parts, sequences, len(conditions), budget) if packed else ():
         for name, some in _packed(parts, sequences, positions, places, conditions, examples):
             for place, rows in some.items():
                 found[name][place] += rows
@@ -87,7 +87,9 @@ def states(
     return found
 
 
-def _groups(parts: Parts, sequences: Sequences, conditions: int, budget: int | None) -> list[range]:
+def example_groups(
+    parts: Parts, sequences: Sequences, conditions: int, budget: int | None
+) -> list[range]:
     """Neighbouring examples whose recorded run and lanes fit half of the budget."""
     per_token = run_bytes_per_token(parts) + conditions * parts.d_model * parts.dtype.itemsize
     most = (budget or DEFAULT_BUDGET) // 2
