@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tlkit.results.files import open, save
     from tlkit.spec.attention import Knockout, ScaleEdges
     from tlkit.spec.directions import Direction
+    from tlkit.spec.insertions import Insert
     from tlkit.spec.interventions import Ablate, Intervention, Patch, Project, Skip, Steer
     from tlkit.spec.metrics import KL, AnswerProb, AnswerRank, LogitDiff
     from tlkit.spec.readout import Metric
@@ -37,6 +38,7 @@ _HOME = {
     "tlkit.results.files": ("open", "save"),
     "tlkit.spec.attention": ("Knockout", "ScaleEdges"),
     "tlkit.spec.directions": ("Direction",),
+    "tlkit.spec.insertions": ("Insert",),
     "tlkit.spec.interventions": ("Ablate", "Intervention", "Patch", "Project", "Skip", "Steer"),
     "tlkit.spec.metrics": ("AnswerProb", "AnswerRank", "KL", "LogitDiff"),
     "tlkit.spec.readout": ("Metric",),
@@ -54,6 +56,7 @@ __all__ = [
     "Direction",
     "EngineError",
     "HookedTransformer",
+    "Insert",
     "Intervention",
     "Knockout",
     "LogitDiff",
