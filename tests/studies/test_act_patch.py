@@ -140,7 +140,7 @@ def test_a_metric_that_declares_what_it_reads_gets_just_that(llama):
 
     def declared(logits):
         seen.add(tuple(logits.shape))
-        return (logits[:, -1, 1] - logits[:, -1, 0]).mean()
+        return (logits[:, -1, 0] - logits[:, -1, 1]).mean()
 
     declared.positions, declared.vocabulary = -1, (90, 7)
     ours = tk.patching.get_act_patch_resid_pre(model, CORRUPTED, cache, declared)

@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 import transformer_lens.patching as tl
 from torch import Tensor
-from transformer_lens.utilities import get_act_name
+from transformer_lens.utilities.components_utils import get_act_name
 
 from tlkit.engine.edits import Compiler, Edit, Worked
 from tlkit.engine.reference import hook_name

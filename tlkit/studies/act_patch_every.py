@@ -86,7 +86,7 @@ def _stacked(
     several = []
     for (name, setter), (frame, _) in zip(sweeps, frames, strict=True):
         order = ["layer", "head", "pos"] if name == "pattern" and "pos" in axes else list(axes)
-        several.append(Rows(setter, name, frame[order]))
+        several.append(Rows(setter, name, frame.reindex(columns=order)))
     found = measured(model, tokens, cache, metric, several, options)
     shape = frames[0][1]
     stacked = found.values.new_full(

@@ -16,7 +16,7 @@ class Metrics:
     """Checked metrics.
 
     A function may declare ``positions`` (an int such as -1, or several) and ``vocabulary`` (token
-    ids): it then gets logits of just these, the vocabulary in ascending order, and costs only that.
+    ids): it then gets logits of just these, in the order in which it names them, and costs only that.
 
     Args:
         patching_metric: A function of logits ``[batch, pos, vocab]``, or a mapping of them.
@@ -84,4 +84,4 @@ class Metrics:
 
 def _ids(function: Any) -> tuple[int, ...] | None:
     declared = getattr(function, "vocabulary", None)
-    return None if declared is None else tuple(sorted({int(i) for i in declared}))
+    return None if declared is None else tuple(int(i) for i in declared)

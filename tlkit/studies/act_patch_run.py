@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 import transformer_lens.patching as tl
@@ -118,7 +118,7 @@ def _plainly(model: Any, rows: Rows, inputs: Inputs, metrics: Metrics) -> tuple[
             rows.activation, None, rows.frame, baseline=True,
             reduce="scalar" if metrics.reduce == "scalar" else "none",
         )  # fmt: skip
-    return found.values, found.baseline
+    return found.values, cast(Tensor, found.baseline)
 
 
 def _cut(metric: BatchMetric, logits: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ Method: Wang et al. 2022 (arXiv:2211.00593); names, arguments and returns of Tra
 
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
 import transformer_lens.patching as tl
@@ -72,7 +72,7 @@ def get_act_patch_direct_path(
         _say(paths.obstacle)
         return tl.get_act_patch_direct_path(
             model, corrupted_tokens, clean_cache, corrupted_cache, patching_metric, src_layer,
-            src_head, component, verbose,
+            src_head, cast(Any, component), verbose,
         )  # fmt: skip
     return paths.values(src_layer, src_head)
 
@@ -98,8 +98,8 @@ def get_act_patch_direct_path_all_sources(
     if paths.obstacle:
         _say(paths.obstacle)
         return tl.get_act_patch_direct_path_all_sources(
-            model, corrupted_tokens, clean_cache, corrupted_cache, patching_metric, component,
-            verbose,
+            model, corrupted_tokens, clean_cache, corrupted_cache, patching_metric,
+            cast(Any, component), verbose,
         )  # fmt: skip
     return torch.stack([
         torch.stack([paths.values(layer, head) for head in range(model.cfg.n_heads)])
