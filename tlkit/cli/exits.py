@@ -10,6 +10,7 @@ from typing import Any
 
 import typer
 
+from tlkit.cli.options import journal_of
 from tlkit.errors import SpecError, TlkitError
 
 DONE, FAILED, WRONG_REQUEST, INTERRUPTED = 0, 1, 2, 130
@@ -53,7 +54,7 @@ def keeping(store: Path | None) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as error:
-        if store is not None and store.exists():
+        if store is not None and (store.exists() or journal_of(store).exists()):
             kept = f"what was finished is kept in {store}; the same command with --resume goes on."
         else:
             kept = "nothing was kept."

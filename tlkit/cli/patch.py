@@ -28,7 +28,7 @@ from tlkit.cli.options import (
 from tlkit.cli.output import Output
 from tlkit.errors import SpecError
 from tlkit.spec.metrics import KL, AnswerProb, AnswerRank, LogitDiff
-from tlkit.spec.sites import Site
+from tlkit.studies.maps import second_axis
 
 ENDINGS = (".html", ".zarr", ".csv")
 METRICS = {
@@ -70,7 +70,9 @@ class Request:
         check_device(self.device)
         check_share("--audit", self.audit)
         for name in self.sites:
-            Site(name)
+            second_axis(name, self.by)
+        if self.resume and self.out is None:
+            raise SpecError("--resume needs --out NAME.zarr: the store that it continues.")
         if self.out is None and not self.plan and not self.as_json:
             raise SpecError("patch needs --out NAME.html, .zarr or .csv (or --plan, or --json).")
         if self.out is not None:
@@ -85,6 +87,11 @@ class Request:
 
         bytes_of(self.budget)
         read_jsonl(self.pairs, parse_fields(self.fields), REQUIRED, OPTIONAL, self.n)
+
+    @property
+    def store(self) -> Path | None:
+        """Where finished cells are kept as they come."""
+        return self.out if self.out is not None and self.out.suffix == ".zarr" else None
 
     @property
     def asked(self) -> dict[str, Any]:
@@ -144,7 +151,7 @@ def patch(
 
 
 def _patch(request: Request) -> None:
-    with Output(request.as_json) as output, keeping(request.out), output.progress() as bar:
+    with Output(request.as_json) as output, keeping(request.store), output.progress() as bar:
         from tlkit.models.load import HookedTransformer
         from tlkit.prompts.pairs import pairs_from_jsonl
         from tlkit.prompts.read import parse_fields
@@ -159,18 +166,17 @@ def _patch(request: Request) -> None:
         if request.plan:
             _say_plan(output, model, prompts, request)
             return
-        keep = request.out if request.out and request.out.suffix == ".zarr" else None
-        if keep is not None and request.overwrite:
-            remove_run(keep)
+        if request.store is not None and request.overwrite:
+            remove_run(request.store)
         found = [
             patching.run(
                 model, prompts, name, METRICS[request.metric](), **request.asked,
-                engine=request.engine, store=keep, budget=request.budget, audit=request.audit,
-                seed=request.seed, progress=bar.stage(f"patching {name}"),
+                engine=request.engine, store=request.store, budget=request.budget,
+                audit=request.audit, seed=request.seed, progress=bar.stage(f"patching {name}"),
             )
             for name in request.sites
         ]  # fmt: skip
-        if request.out is not None and keep is None:
+        if request.out is not None and request.store is None:
             _write(found, request.out, request.model)
         _show(output, found, request.out)
 
@@ -226,7 +232,7 @@ def _show(output: Output, found: list[Any], path: Path | None) -> None:
         cells = top(one, 5)
         values[one.attrs["site"]] = {"top": cells, "seconds": one.attrs["seconds"]}
         table = Table(title=f"{one.attrs['site']}: largest mean effects", box=None, pad_edge=False)
-        axes = [name for name in cells[0] if name not in ("value", "n", "units", "metric")]
+        axes = [str(name) for name in one["exact"].dims]
         for column in (*axes, "effect", "prompts"):
             table.add_column(column, justify="right")
         for cell in cells:

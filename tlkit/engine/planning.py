@@ -75,7 +75,9 @@ def plan(
     engine: str = "packed",
     budget: int | str | None = None,
 ) -> Plan:
-    """What `tk.run` with the same arguments will cost; the model is not run.
+    """What `tk.run` with the same arguments will cost; nothing of it is run.
+
+    A model that has not run yet is tried on a few tokens, to see which engine serves it.
 
     Raises:
         SpecError: The request cannot be carried out.

@@ -8,16 +8,18 @@ from tlkit.engine.audit import audited
 from tlkit.engine.budget import bytes_of
 from tlkit.engine.describe import described
 from tlkit.engine.journal import Journal
-from tlkit.engine.saved import KEY, content_key, journal_of
+from tlkit.engine.saved import KEY, checked_store, content_key, journal_of
 from tlkit.engine.values import Backend, Progress
+from tlkit.engine.verified import VerifiedBackend, Verify
 from tlkit.engine.work import Work
 from tlkit.errors import SpecError
 from tlkit.results.files import save
 from tlkit.results.provenance import provenance
 from tlkit.spec.callables import as_metrics
+from tlkit.spec.interventions import Intervention
 from tlkit.spec.sweeps import Sweep
 
-ENGINES = ("packed", "reference")
+ENGINES = ("packed", "reference", "gradient", "verified")
 
 
 def run(
@@ -31,6 +33,8 @@ def run(
     store: str | Path | None = None,
     budget: int | str | None = None,
     audit: float = 0.0,
+    top: int | None = None,
+    remainder: int | None = None,
     seed: int = 0,
     progress: Progress | None = None,
     study: str = "run",
@@ -45,13 +49,19 @@ def run(
         on: Which run is changed: the corrupted one (denoising) where there is one, or the clean
             one (noising).
         engine: ``"packed"`` computes only what changes; ``"reference"``, the slow twin, makes one
-            hooked forward pass per cell.
+            hooked forward pass per cell; ``"gradient"`` estimates patches from one backward pass
+            (`exact` is then False); ``"verified"`` runs those exactly that it finds largest, and
+            a random sample of the others.
         store: A ``.zarr`` path for the result. Finished cells are kept beside it as they come;
             called again after an interruption, the run goes on where it stopped.
         budget: Memory that the engine may take besides the weights: bytes, or ``"4GiB"``.
         audit: Share of the cells, 0 to 1, that the reference engine runs again; the largest
             difference is ``attrs["audit_difference"]``.
-        seed: Chooses what is audited. Seeds of interventions are their own.
+        top: How many cells ``"verified"`` runs of those with the largest mean estimates of the
+            first metric; a tenth of all, at least 20, if None.
+        remainder: How many of the others it runs; a quarter of ``top`` if None.
+        seed: Chooses what is audited, and the others that are run. Seeds of interventions are
+            their own.
         progress: Called with (done, total).
         study: Kept in ``attrs["study"]``.
 
@@ -69,19 +79,25 @@ def run(
         raise SpecError(f"There is no engine {engine!r}; the engines are {', '.join(ENGINES)}.")
     if not 0 <= audit <= 1:
         raise SpecError(f"audit is a share between 0 and 1, not {audit}.")
-    kept = None if store is None else Path(store)
+    kept = None if store is None else checked_store(Path(store))
     work = Work(model, prompts, sweep, as_metrics(metrics), on)
     work.attrs = {"seed": seed, "study": study}
-    return _carried_out(work, engine, kept, bytes_of(budget), audit, progress)
+    if isinstance(sweep.template, Intervention):
+        work.attrs["site"] = sweep.template.site.component
+    verify = Verify(top, remainder, seed)
+    if engine == "verified":
+        work.attrs["verify"] = str(verify)
+    backend = work.backend(engine, bytes_of(budget), verify)
+    return _carried_out(work, backend, kept, audit, progress)
 
 
 def _carried_out(
-    work: Work, engine: str, store: Path | None, budget: int | None, audit: float,
+    work: Work, found: tuple[Backend, str], store: Path | None, audit: float,
     progress: Progress | None,
 ) -> Any:  # fmt: skip
     """A checked request, run and kept."""
     started = time.perf_counter()
-    backend, reason = work.backend(engine, budget)
+    backend, reason = found
     attrs = provenance(
         work.model, work.prompts, spec=described(work.sweep), engine=backend.name, **work.attrs,
         on=work.sequences.base, cells=len(work.conditions), free_jobs=work.free,
@@ -95,6 +111,8 @@ def _carried_out(
         if whole is not None:
             return whole
     values, baselines = _measured(work, backend, progress, journal, store, attrs)
+    if isinstance(backend, VerifiedBackend):
+        attrs |= backend.findings(values, baselines["base"])
     if audit:
         attrs |= audited(work, values, audit, int(attrs["seed"]))
     attrs |= {"seconds": round(time.perf_counter() - started, 3), "complete": True}

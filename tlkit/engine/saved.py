@@ -19,7 +19,7 @@ def content_key(attrs: dict[str, Any], metrics: Any) -> str:
         str(attrs.get(name))
         for name in (
             "weight_hash", "prompt_hash", "spec", "dtype", "on", "engine", "tlkit_version",
-            "packages",
+            "packages", "verify",
         )
     ]  # fmt: skip
     named = [f"{type(metric).__qualname__} {_identified(metric)}" for metric in metrics]
@@ -49,6 +49,19 @@ def _identified(thing: Any) -> str:
         read = [getattr(one, "__code__", one) for one in read]  # no deeper: it may read itself
         return json.dumps([_identified(one) for one in (code, thing.__defaults__, *read)])
     return repr(thing)
+
+
+def checked_store(path: Path) -> Path:
+    """The path, if a result can be saved there.
+
+    Raises:
+        SpecError: It has another ending than ``.zarr``, or its folder does not exist.
+    """
+    if path.suffix != ".zarr":
+        raise SpecError(f"store={str(path)!r} must end in .zarr.")
+    if not path.parent.is_dir():
+        raise SpecError(f"store={str(path)!r}: the folder {path.parent} does not exist.")
+    return path
 
 
 def journal_of(store: Path, key: str, metrics: int) -> tuple[Journal | None, Any]:

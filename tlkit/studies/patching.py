@@ -25,7 +25,7 @@ from tlkit.engine.values import Progress
 from tlkit.errors import SpecError
 from tlkit.spec.interventions import Patch
 from tlkit.spec.metrics import LogitDiff
-from tlkit.spec.sites import HEADS, Site
+from tlkit.spec.sites import Site
 from tlkit.spec.sweeps import Sweep
 from tlkit.studies.act_patch import (
     generic_activation_patch,
@@ -54,9 +54,9 @@ from tlkit.studies.direct_path import (
     get_act_patch_direct_path,
     get_act_patch_direct_path_all_sources,
 )
+from tlkit.studies.maps import second_axis
 
 __all__ = [
-    "MAPS",
     "PatchingResult",
     "generic_activation_patch",
     "get_act_patch_attn_head_all_pos_every",
@@ -90,8 +90,6 @@ __all__ = [
     "sweep",
 ]
 
-MAPS = ("positions", "heads")
-
 
 def sweep(
     model: Any,
@@ -115,22 +113,17 @@ def sweep(
     """
     if prompts.corrupted is None:
         raise SpecError("Patching needs pairs: make them with tk.Prompts.from_pairs.")
-    place = Site(site)
-    heads = site in (*HEADS, "pattern", "attn_scores")
-    by = by or ("heads" if heads else "positions")
-    wanted = "head" if by == "heads" else "pos"
-    if by not in MAPS or wanted not in place.axes:
-        raise SpecError(f"Site {site!r} cannot be mapped by {by!r}.")
+    axis = second_axis(site, by)
     source = "clean" if on == "corrupted" else "corrupted"
     axes: dict[str, Any] = {"layer": range(model.cfg.n_layers)}
     if site == "embed":
         del axes["layer"]
-    if by == "heads":
+    if axis == "head":
         grouped = model.cfg.n_key_value_heads if site in ("k", "v") else None
         axes["head"] = range(grouped or model.cfg.n_heads)
     else:
         axes["pos"] = range(max(len(ids) for ids in getattr(prompts, on)))
-    return Sweep(Patch(place, source=source), **axes)
+    return Sweep(Patch(Site(site), source=source), **axes)
 
 
 def run(
@@ -168,9 +161,8 @@ def run(
     Returns:
         The dataset of `tk.run`, with ``attrs["study"] == "patching"`` and ``attrs["site"]``.
     """
-    dataset = run_sweep(
+    return run_sweep(
         model, prompts, sweep(model, prompts, site, by=by, on=on), metrics or LogitDiff(),
         on=on, engine=engine, store=store, budget=budget, audit=audit, seed=seed,
         progress=progress, study="patching",
     )  # fmt: skip
-    return dataset.assign_attrs(site=site)
