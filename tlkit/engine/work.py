@@ -6,12 +6,14 @@ from typing import Any
 import numpy as np
 
 from tlkit.engine.edits import Compiler, Worked
+from tlkit.engine.gradient import GradientBackend, refuse_estimates
 from tlkit.engine.journal import Journal
 from tlkit.engine.packed_values import PackedBackend
 from tlkit.engine.reference_values import ReferenceBackend
 from tlkit.engine.route import route_of
 from tlkit.engine.sequences import Sequences
 from tlkit.engine.values import Backend, Job, Progress
+from tlkit.engine.verified import VerifiedBackend, Verify
 from tlkit.errors import SpecError
 from tlkit.models.bridge import Parts
 from tlkit.results.schema import build, token_coords
@@ -29,6 +31,8 @@ class Work:
         check_prompts(model, prompts)
         self.model, self.parts = model, Parts(model)
         self.attrs: dict[str, Any] = {}
+        self.estimated: set[int] = set()
+        """Cells whose values are estimates on some example."""
         self.sweep, self.metrics, self.prompts = sweep, metrics, prompts
         base = on or ("corrupted" if prompts.corrupted is not None else "clean")
         forced = any(getattr(metric, "teacher_forced", False) for metric in metrics)
@@ -74,12 +78,28 @@ class Work:
         """Whether the packed engine is asked for and serves this model."""
         return engine == "packed" and route_of(self.parts).packed
 
-    def backend(self, engine: str, budget: int | None) -> tuple[Backend, str]:
+    def backend(
+        self, engine: str, budget: int | None, verify: Verify | None = None
+    ) -> tuple[Backend, str]:
         """The engine that will do it, and why it is another than was asked for."""
+        if engine in ("gradient", "verified"):
+            return self._estimating(engine, budget, verify or Verify())
         if self.will_pack(engine):
             return PackedBackend(self.parts, self.sequences, self.metrics, budget=budget), ""
         reason = route_of(self.parts).reason if engine == "packed" else ""
         return ReferenceBackend(self.parts, self.sequences, self.metrics), reason
+
+    def _estimating(self, engine: str, budget: int | None, verify: Verify) -> tuple[Backend, str]:
+        interventions = [one for c in self.conditions for one in c.interventions]
+        refuse_estimates(interventions, self.metrics, self.sweep.given)
+        exact, reason = self.backend("packed", budget)
+        gradient = GradientBackend(
+            self.parts, self.sequences, self.metrics, exact, budget=budget
+        )  # fmt: skip
+        if engine == "gradient":
+            return gradient, reason
+        present = [sum(worked.status != "missing" for worked in row) for row in self.worked]
+        return VerifiedBackend(gradient, exact, self.jobs(), present, verify), reason
 
     def measure(
         self, backend: Backend, progress: Progress | None, journal: Journal | None = None
@@ -101,7 +121,9 @@ class Work:
 
         if todo:
             backend.run(todo, finished, progress)
-        return self.collect(done, self.baselines(backend))
+        estimates = getattr(backend, "estimates", {})
+        self.estimated = {cell for cell, example in estimates if (cell, example) not in done}
+        return self.collect({**estimates, **done}, self.baselines(backend))
 
     def baselines(self, backend: Backend) -> dict[str, np.ndarray]:
         """Values of each unchanged run."""
@@ -139,7 +161,7 @@ class Work:
         variables = {
             "value": (dims, value),
             "effect": (dims, value - base[spread]),
-            "exact": (tuple(axes), np.ones(self.sweep.shape, dtype=bool)),
+            "exact": (tuple(axes), self._exact()),
             "base": (("metric", "example"), base, METRIC_UNITS),
         }
         if "corrupted" in baselines:
@@ -153,6 +175,12 @@ class Work:
         if where and all(isinstance(p, int) and p >= 0 for p in where):
             coords |= self._tokens(where)
         return build(variables, coords, attrs, axes=tuple(axes))
+
+    def _exact(self) -> np.ndarray:
+        """Which cells were run, or needed no run, on every example."""
+        exact = np.ones(len(self.worked), dtype=bool)
+        exact[sorted(self.estimated)] = False
+        return exact.reshape(self.sweep.shape)
 
     def _tokens(self, where: Sequence[int]) -> dict[str, Any]:
         """Labels of the base run's tokens, and of the tokens that are aligned with them."""

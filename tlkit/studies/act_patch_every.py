@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 import transformer_lens.patching as tl
-from torch import Tensor
 from transformer_lens.patching import make_df_from_ranges
 
 from tlkit.errors import SpecError

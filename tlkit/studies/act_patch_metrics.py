@@ -16,7 +16,8 @@ class Metrics:
     """Checked metrics.
 
     A function may declare ``positions`` (an int such as -1, or several) and ``vocabulary`` (token
-    ids): it then gets logits of just these, in the order in which it names them, and costs only that.
+    ids): it then gets logits of just these, in the order in which it names them, and costs only
+    that.
 
     Args:
         patching_metric: A function of logits ``[batch, pos, vocab]``, or a mapping of them.
