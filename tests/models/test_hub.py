@@ -1,17 +1,20 @@
 """Models of the hub: the real code path, on a hub cache written here."""
 
+import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
 import textwrap
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from unittest.mock import Mock
 
 import pytest
 
 from tlkit.errors import SpecError
-from tlkit.models import hub
+from tlkit.models import hub, prepare
 from tlkit.models.load import HookedTransformer
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -28,7 +31,7 @@ def hub_cache(make_folder, tmp_path):
     return tmp_path / "hub"
 
 
-OUT_OF_REACH = """
+LOAD_ACME = """
     import sys
     import torch
     from tlkit.errors import SpecError
@@ -53,7 +56,7 @@ OUT_OF_REACH = """
 def test_without_the_hub_what_is_cached_loads_and_the_rest_is_told(hub_cache, offline):
     """In a process of its own: huggingface_hub reads its settings when it is imported."""
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(OUT_OF_REACH), COMMIT],
+        [sys.executable, "-c", textwrap.dedent(LOAD_ACME), COMMIT],
         capture_output=True,
         text=True,
         timeout=300,
@@ -69,7 +72,68 @@ def test_without_the_hub_what_is_cached_loads_and_the_rest_is_told(hub_cache, of
         "acme/other is no folder here, it is not in the hub cache, and the hub cannot be "
         "reached; connect once, or give a folder or a .gguf file."
     ), done.stderr
-    assert done.stderr == ""
+    lines = [line for line in done.stderr.splitlines() if line and "Loading weights" not in line]
+    assert lines == [], "nothing but the bar of a model that may be large"
+
+
+@pytest.fixture
+def own_hub(make_folder):
+    """A hub of our own on this machine: one model, one commit."""
+    folder = make_folder("llama")
+
+    class Hub(BaseHTTPRequestHandler):
+        def reply(self, data, code=200, **headers):
+            self.send_response(code)
+            for name, value in {"Content-Length": len(data), **headers}.items():
+                self.send_header(name.replace("_", "-"), str(value))
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(data)
+
+        def do_GET(self):
+            path = self.path.partition("?")[0]
+            file = folder / path.rpartition("/")[2]
+            if path.startswith("/api/models/acme/small/tree/"):
+                files = [{"type": "file", "path": f.name, "size": 1, "oid": "0"}
+                         for f in folder.iterdir()]  # fmt: skip
+                self.reply(json.dumps(files).encode())
+            elif path.startswith("/api/models/acme/small"):
+                self.reply(json.dumps({"id": "acme/small", "sha": COMMIT}).encode())
+            elif not path.startswith("/acme/small/resolve/"):
+                self.reply(b"", 404, X_Error_Code="RepoNotFound")
+            elif not file.is_file():
+                self.reply(b"", 404, X_Error_Code="EntryNotFound", X_Repo_Commit=COMMIT)
+            else:
+                tag = hashlib.sha256(file.read_bytes()).hexdigest()
+                self.reply(file.read_bytes(), X_Repo_Commit=COMMIT, ETag=f'"{tag}"')
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_):
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
+@pytest.mark.slow
+def test_a_model_is_fetched_from_the_hub_and_pinned(own_hub, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(LOAD_ACME), COMMIT],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ
+        | {"HF_HOME": str(tmp_path), "HF_ENDPOINT": own_hub, "PYTHONPATH": ".", "no_proxy": "*"},
+    )
+    assert done.stdout.strip() == (
+        "There is no folder acme/other here and no model acme/other on the hub (or it is private: "
+        "log in with: hf auth login)."
+    ), done.stderr
+    assert "Fetching" in done.stderr, "a download should show how far it is"
+    assert "Warning" not in done.stderr
 
 
 @pytest.fixture
@@ -83,7 +147,7 @@ def answer(monkeypatch):
             return type("Metadata", (), {"commit_hash": COMMIT})()
 
         monkeypatch.setattr("huggingface_hub.get_hf_file_metadata", ask)
-        monkeypatch.setattr("transformers.utils.hub.cached_file", lambda *_, **__: str(value))
+        monkeypatch.setattr(hub, "fetch_config", lambda *_, **__: value)
 
     return set_answer
 
@@ -139,7 +203,7 @@ def test_a_config_of_the_hub_is_checked_before_the_weights_are_fetched(
 def test_a_model_of_the_hub_without_a_tokenizer(answer, tmp_path, monkeypatch):
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
     answer(tmp_path / "config.json")
-    monkeypatch.setattr("transformers.utils.hub.cached_files", lambda *_, **__: None)
+    monkeypatch.setattr(prepare, "has_tokenizer", lambda _: False)
     with pytest.raises(SpecError, match="acme/small comes with no tokenizer; pass tokenizer="):
         HookedTransformer.from_pretrained("acme/small")
 

@@ -19,6 +19,7 @@ from tlkit.models.tiny import tiny
 def state():
     import logging
 
+    from huggingface_hub.utils.tqdm import progress_bar_states
     from transformers.utils import logging as hf
 
     return {
@@ -33,7 +34,7 @@ def state():
         "warnings": list(warnings.filters),
         "environment": dict(os.environ),
         "verbosity": hf.get_verbosity(),
-        "bars": hf.is_progress_bar_enabled(),
+        "bars": (hf.is_progress_bar_enabled(), dict(progress_bar_states)),
         "root": (logging.getLogger().level, list(logging.getLogger().handlers)),
         "transformers": logging.getLogger("transformers").level,
     }

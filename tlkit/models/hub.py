@@ -64,6 +64,17 @@ def _ask(name: str, revision: str | None) -> str | None:
     raise SpecError(reason)
 
 
+def fetch_config(name: str, revision: str | None, *, local: bool) -> Path | None:
+    """Give the path of a hub model's config.json, fetched unless only this machine may be asked."""
+    from transformers.utils.hub import cached_file
+
+    try:
+        found = cached_file(name, "config.json", revision=revision, local_files_only=local)
+    except OSError:
+        return None
+    return Path(found) if found is not None else None
+
+
 def find_on_hub(name: str, revision: str | None) -> HubModel:
     """Fetch a hub model's config and pin the commit that it came from.
 
@@ -75,22 +86,17 @@ def find_on_hub(name: str, revision: str | None) -> HubModel:
         SpecError: It is not there, gated, not a model, or neither cached nor to be reached.
     """
     from transformer_lens.tools.model_registry.registry_io import resolve_model_alias
-    from transformers.utils.hub import cached_file, extract_commit_hash
+    from transformers.utils.hub import extract_commit_hash
 
     name = resolve_model_alias(name) or name
     commit = _ask(name, revision)
-    try:
-        found = cached_file(
-            name, "config.json", revision=commit or revision, local_files_only=commit is None
-        )
-    except OSError:
-        found = None
-    if found is None:
+    path = fetch_config(name, commit or revision, local=commit is None)
+    if path is None:
         raise SpecError(
             f"{name} is no folder here, it is not in the hub cache, and the hub cannot be "
             f"reached; connect once, or give a folder or a .gguf file."
         )
-    path, pinned = Path(found), extract_commit_hash(found, None) or commit or revision
+    pinned = extract_commit_hash(str(path), None) or commit or revision
     return HubModel(name, read_json(path), pinned, path.parent if commit is None else None)
 
 

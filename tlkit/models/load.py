@@ -75,8 +75,8 @@ class HookedTransformer(metaclass=_AnyBridge):
                 that cannot be hooked; found out before the weights are read.
         """
         refuse(refused)
-        with untouched():
-            found = find_source(source)
+        found = find_source(source)
+        with untouched(bars=found.kind == "hub"):
             request = read_request(
                 tokenizer=tokenizer,
                 dtype=dtype,

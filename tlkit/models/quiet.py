@@ -9,23 +9,37 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def _log_levels() -> Iterator[None]:
-    """Hold transformers' chatter back, then give its logger and progress bars back as they were."""
+    """Hold the chatter of logs back, then give the loggers back as they were."""
     import logging
 
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     from transformers.utils import logging as hf_logging
 
-    verbosity, bars = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
+    verbosity = hf_logging.get_verbosity()
     hf_logging.set_verbosity_error()
-    hf_logging.disable_progress_bar()
     try:
         yield
     finally:
         hf_logging.set_verbosity(verbosity)
+        root.handlers[:], root.level = handlers, level
+
+
+@contextlib.contextmanager
+def _no_bars() -> Iterator[None]:
+    """Hold the progress bars of transformers and the hub back."""
+    from huggingface_hub.utils.tqdm import progress_bar_states
+    from transformers.utils import logging as hf_logging
+
+    bars, hub_bars = hf_logging.is_progress_bar_enabled(), dict(progress_bar_states)
+    hf_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
         if bars:
             hf_logging.enable_progress_bar()
-        root.handlers[:], root.level = handlers, level
+        progress_bar_states.clear()
+        progress_bar_states.update(hub_bars)
 
 
 @contextlib.contextmanager
@@ -71,16 +85,19 @@ def _environment() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def untouched() -> Iterator[None]:
+def untouched(*, bars: bool = False) -> Iterator[None]:
     """Undo, on leaving, whatever the body did to the process's global state.
 
     Covers random generators, default dtype, grad mode, threads, warning filters, environment and
     log levels, also when the body imports transformers or TransformerLens for the first time. What
     importing PyTorch itself sets up stays.
+
+    Args:
+        bars: Whether transformers and the hub may draw their progress bars.
     """
     import torch  # noqa: F401
 
     with warnings.catch_warnings(), _environment(), _numpy_and_python_rng():
         warnings.simplefilter("ignore")
-        with _log_levels(), _torch_state():
+        with _log_levels(), _torch_state(), contextlib.nullcontext() if bars else _no_bars():
             yield
