@@ -67,36 +67,45 @@ def capture(
     check_prompts(model, prompts)
     parts, sequences = Parts(model), Sequences(prompts, on)
     sequences.require(on)
-    where = {name: _positions(site, sequences) for name, site in named.items()}
     places = {name: _places(site, parts) for name, site in named.items()}
     conditions = {} if condition is None else {"changed": _worked(condition, parts, sequences)}
-    route = route_of(parts)
+    packed = engine == "packed" and route_of(parts).packed
+    where = {name: _positions(site, sequences) for name, site in named.items()}
     union = [
-        tuple(sorted({p for spans in where.values() for p in spans[i]}))
-        for i in range(len(prompts))
+        tuple(sorted({p for some in all_of for p in some}))
+        for all_of in zip(*where.values(), strict=True)
     ]
     found = states(
         parts, sequences, union, sorted({p for some in places.values() for p in some}), conditions,
-        packed=engine == "packed" and route.packed, budget=bytes_of(budget), progress=progress,
+        packed=packed, budget=bytes_of(budget), progress=progress,
     )["changed" if conditions else "base"]  # fmt: skip
-    layers = sorted({layer for some in places.values() for _, layer in some})
-    single = all(_single(site) for site in named.values())
-    variables = {}
-    for name, site in named.items():
-        values = _values(site, places[name], layers, found, union, where[name])
-        dims = ("layer", "example", "pos", *_feature_dims(site))
-        if single:
-            values, dims = values[:, :, 0], (*dims[:2], *dims[3:])
-        variables[name] = (dims, values, "activation")
-    width = max(values.shape[2] for _, values, _ in variables.values())
-    if not single:
-        variables = {name: (d, _widened(v, width), u) for name, (d, v, u) in variables.items()}
     attrs = provenance(
-        model, prompts, engine="packed" if engine == "packed" and route.packed else "reference",
-        study="capture", on=on, condition=condition.name if condition else "",
+        model, prompts, engine="packed" if packed else "reference", study="capture", on=on,
+        condition=condition.name if condition else "",
         sites=", ".join(f"{name}: {site}" for name, site in named.items()),
         seconds=round(time.perf_counter() - started, 3),
     )  # fmt: skip
+    return _dataset(named, places, where, union, found, attrs)
+
+
+def _dataset(
+    named: Mapping[str, Site], places: Mapping[str, Sequence[Place]],
+    where: Mapping[str, Sequence[tuple[int, ...]]], union: Sequence[tuple[int, ...]],
+    found: States, attrs: dict[str, Any],
+) -> Any:  # fmt: skip
+    """One variable per site, all of the same layers and positions."""
+    layers = sorted({layer for some in places.values() for _, layer in some})
+    single = all(_single(site) for site in named.values())
+    arrays = {
+        name: _values(site, places[name], layers, found, union, where[name])
+        for name, site in named.items()
+    }
+    width = max(values.shape[2] for values in arrays.values())
+    variables = {}
+    for name, site in named.items():
+        dims = ("layer", "example", *(() if single else ("pos",)), *_feature_dims(site))
+        values = arrays[name][:, :, 0] if single else _widened(arrays[name], width)
+        variables[name] = (dims, values, "activation")
     return build(variables, {"layer": layers}, attrs, axes=_FEATURES)
 
 

@@ -51,10 +51,10 @@ def exact_answer(question: str, answer: str) -> Found | None:
     2. the first number, if the question asks for one;
     3. the first strong run after "specifically", "namely" or "including", unless the question
        asks for a country, state or continent;
-    4. the first strong run behind an "in" or "on", if the question asks for a place;
-    5. the first strong run, if the question asks for a name or a place, else the first strong run
-       before the first "is" (or "was", …): "Paris is the capital";
-    6. the first run after the first "is"; 7. the first run; 8. the last word.
+    4. the first run with a capital behind an "in" or "on", if the question asks for a place;
+    5. the first run with a capital, if the question asks for a name or a place;
+    6. the first strong run before the first "is" (or "was", …): "Paris is the capital";
+    7. the first run after the first "is"; 8. the first run; 9. the last word.
 
     Of a list of places ("Rome, Italy") a country, state or continent is the last.
 
@@ -93,6 +93,7 @@ def _new(run: Run, asked: set[str]) -> bool:
 def _choose(question: str, text: str, words: Sequence[Word], runs: Sequence[Run]) -> Run | None:
     """Choose among the runs that say something new, as the question asks."""
     names = [run for run in runs if strong(run)]
+    capitals = [run for run in runs if any(word.capital for word in run)]
     place = _PLACE.search(question) is not None
     wider = _WIDER.search(question) is not None
     copula = _first(words, _COPULA, after=_RELATIVE)
@@ -102,8 +103,9 @@ def _choose(question: str, text: str, words: Sequence[Word], runs: Sequence[Run]
         if _NUMERIC.search(question)
         else [],
         [run for run in names if run[0].start > marker] if not wider else [],
-        [run for run in names if _behind(words, run, ("in", "on"))] if place else [],
-        names if place or _PROPER.search(question) else [r for r in names if r[0].start < copula],
+        [run for run in capitals if _behind(words, run, ("in", "on"))] if place else [],
+        capitals if place or _PROPER.search(question) else [],
+        [run for run in names if run[0].start < copula],
         [run for run in runs if run[0].start > copula],
         runs,
     ]
@@ -137,8 +139,9 @@ def _quoted(text: str, start: int, question: str) -> Found | None:
     """Return the first quotation that the question does not hold."""
     for found in _QUOTED.finditer(text, start):
         group = 1 if found[1] else 2
-        if found[group].casefold() not in question.casefold():
-            return found.span(group)
+        inside = found[group].rstrip(" ,.;:")
+        if inside and inside.casefold() not in question.casefold():
+            return found.start(group), found.start(group) + len(inside)
     return None
 
 

@@ -7,7 +7,7 @@ import re
 from typing import NamedTuple
 
 WORD = re.compile(
-    r"[$€£#]?\d+(?:[.,:/]\d+)*(?:st|nd|rd|th|s)?\b%?|[^\W\d_](?:\w|['\u2019\-.&](?=\w))*|&"
+    r"[$€£#]?\d+(?:[.,:/]\d+)*(?:st|nd|rd|th|s)?\b(?:%|(?:-\w+)*)|[^\W\d_](?:\w|['\u2019\-.&](?=\w))*|&"
 )
 _INITIAL = re.compile(r"(?:[A-Z]|[A-Z](?:\.[A-Z])+|St|Dr|Mr|Mrs|Ms|Mt|Jr|Sr|Ft|No|Prof|Gen|Col)$")
 _END = re.compile(r"[.!?]+[\"'\u201d\u2019)\]*]*(?=\s|$)")

@@ -121,10 +121,7 @@ def answer(
         SpecError: The template has no place for the question, or there is no chat template.
     """
     tokenizer = tokenizer_of(model)
-    chat = bool(getattr(tokenizer, "chat_template", None)) if chat is None else chat
-    template = template or (CHAT if chat else BASE)
-    if template.count("{question}") != 1:
-        raise SpecError(f"The template {template!r} must hold {{question}} once.")
+    chat, template = how_asked(tokenizer, chat, template)
     if stop not in ("sentence", "line", "turn"):
         raise SpecError(f"There is no stop {stop!r}; there are 'sentence', 'line', 'turn'.")
     prompts = [ask(tokenizer, question, template, chat=chat) for question in qa]
@@ -151,6 +148,19 @@ def answer(
     return Answers(
         qa.name, tuple(located(tokenizer, q, p, new, template=template) for q, p, new in rows)
     )
+
+
+def how_asked(tokenizer: Any, chat: bool | None, template: str | None) -> tuple[bool, str]:
+    """Whether through the chat template, and with which words.
+
+    Raises:
+        SpecError: The words have no place for the question.
+    """
+    chat = bool(getattr(tokenizer, "chat_template", None)) if chat is None else chat
+    template = template or (CHAT if chat else BASE)
+    if template.count("{question}") != 1:
+        raise SpecError(f"The template {template!r} must hold {{question}} once.")
+    return chat, template
 
 
 def ask(tokenizer: Any, question: Question, template: str, *, chat: bool) -> Tokenized:

@@ -1,0 +1,146 @@
+"""One set of questions' results, and several of them in one dataset."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tlkit.prompts.judging import Verdict
+from tlkit.studies.answers import Answers
+from tlkit.studies.pathways.examples import Example
+
+GROUPS = ("Q-anchored", "A-anchored")
+Dims = tuple[str, ...]
+
+POINTS, PROBABILITY, TRUTH = "percentage points", "probability", "true or false"
+BY_PROBE: dict[str, str] = {
+    "delta_p": POINTS,
+    "delta_p_control": POINTS,
+    "delta_p_held_out": POINTS,
+    "delta_p_control_held_out": POINTS,
+    "q_anchored": TRUTH,
+    "q_anchored_held_out": TRUTH,
+    "p_wrong": PROBABILITY,
+    "p_wrong_knockout": PROBABILITY,
+    "p_wrong_control": PROBABILITY,
+}
+"""Variables of the group reading, each of layer and example, and their units."""
+INTERVENED: dict[str, tuple[Dims, str]] = {
+    "delta_p_intervention": (("kind", "group", "layer", "example"), POINTS),
+    "delta_p_intervention_control": (("layer", "example"), POINTS),
+    "answer_prob": (("example",), PROBABILITY),
+    "paired": (("example",), TRUTH),
+}
+"""Variables of the intervention reading."""
+AUCS = ("probe_auc", "probe_auc_control")
+
+
+@dataclass
+class Part:
+    """What was found on one set of questions.
+
+    Attributes:
+        count: How many questions there are.
+        variables: Name to (dimensions, values, unit); every question is an example, and one that
+            could not be used has NaN or False.
+        texts: Name to one text per question: question, answer, relation, verdict.
+        counts: What was found and what was not.
+        reasons: Why numbers are missing, one sentence each.
+    """
+
+    count: int
+    variables: dict[str, tuple[Dims, np.ndarray, str]] = field(default_factory=dict)
+    texts: dict[str, list[str]] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    reasons: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, answers: Answers) -> "Part":
+        """Begin with what the model said."""
+        part = cls(len(answers), counts=answers.counts())
+        verdicts: list[Verdict] = [one.verdict for one in answers]
+        part.texts = {
+            "question": [one.question.question for one in answers],
+            "answer": [one.text for one in answers],
+            "relation": [one.question.relation or "" for one in answers],
+            "verdict": list(verdicts),
+        }
+        return part
+
+    def add(
+        self, name: str, dims: Dims, values: np.ndarray, unit: str,
+        examples: Sequence[Example] | None = None,
+    ) -> None:  # fmt: skip
+        """Keep a variable; the values of some examples are spread over all questions."""
+        if examples is not None and dims[-1] == "example":
+            empty = False if values.dtype == bool else np.nan
+            whole = np.full((*values.shape[:-1], self.count), empty, dtype=_kind(values))
+            whole[..., [one.index for one in examples]] = values
+            values = whole
+        self.variables[name] = (dims, values, unit)
+
+    def note(self) -> dict[str, Any]:
+        """Counts and reasons as plain values."""
+        return {"counts": self.counts, "reasons": self.reasons}
+
+
+def _kind(values: np.ndarray) -> Any:
+    return bool if values.dtype == bool else np.float32
+
+
+def stacked(parts: Mapping[str, Part]) -> tuple[dict[str, tuple], dict[str, tuple]]:
+    """Variables and text coordinates of several sets, along ``dataset``.
+
+    Sets of fewer questions are filled up with NaN, False and empty texts.
+    """
+    longest = max(part.count for part in parts.values())
+    names = {name: row for part in parts.values() for name, row in part.variables.items()}
+    variables: dict[str, tuple] = {}
+    for name, (dims, like, unit) in names.items():
+        rows = [_filled(part.variables.get(name), dims, like, longest) for part in parts.values()]
+        variables[name] = (("dataset", *dims), np.stack(rows), unit)
+    texts = next(iter(parts.values())).texts
+    coords = {
+        name: (
+            ("dataset", "example"),
+            np.array([
+                [*part.texts[name], *[""] * (longest - part.count)] for part in parts.values()
+            ]),
+        )
+        for name in texts
+    }  # fmt: skip
+    return variables, coords
+
+
+def _filled(
+    row: tuple[Dims, np.ndarray, str] | None, dims: Dims, like: np.ndarray, longest: int
+) -> np.ndarray:
+    """One set's values, as long as the longest set's; all missing where it has none."""
+    shape = list(like.shape)
+    if "example" in dims:
+        shape[dims.index("example")] = longest
+    out = np.full(shape, False if like.dtype == bool else np.nan, dtype=_kind(like))
+    if row is not None:
+        out[tuple(slice(size) for size in row[1].shape)] = row[1]
+    return out
+
+
+def unstacked(dataset: Any, notes: Mapping[str, Any]) -> dict[str, Part]:
+    """The parts of a dataset, as `stacked` got them."""
+    parts = {}
+    for name in dataset["dataset"].values.tolist():
+        one = dataset.sel(dataset=name)
+        count = int(notes[name]["counts"]["questions"])
+        part = Part(count, counts=notes[name]["counts"], reasons=notes[name]["reasons"])
+        for key, values in one.data_vars.items():
+            cut = values.isel(example=slice(count)) if "example" in values.dims else values
+            part.variables[str(key)] = (
+                tuple(map(str, cut.dims)), cut.values, str(values.attrs["units"]),
+            )  # fmt: skip
+        part.texts = {
+            key: one[key].values[:count].tolist()
+            for key in ("question", "answer", "relation", "verdict")
+        }
+        parts[name] = part
+    return parts
