@@ -13,7 +13,7 @@ from tlkit.engine.route import route_of
 from tlkit.engine.sequences import Sequences
 from tlkit.engine.sources import Captured, Place
 from tlkit.engine.values import Job
-from tlkit.engine.work import check_prompts
+from tlkit.engine.work import check_prompts, check_sites
 from tlkit.errors import SpecError
 from tlkit.models.bridge import Parts
 from tlkit.spec.callables import as_metrics
@@ -24,6 +24,8 @@ class _Kept(PackedGroup):
     """A group that keeps the activations it has captured, of all layers at once."""
 
     def _capture(self, ids: list[list[int]], places: set[Place]) -> Captured:
+        if not places:
+            return super()._capture(ids, places)
         kept: Captured = self.__dict__.setdefault("_kept", {})
         which = tuple(map(tuple, ids))
         missing = {component for component, layer in places if (which, component) not in kept}
@@ -82,6 +84,7 @@ class Session:
         jobs = []
         for example in range(len(self.sequences.prompts)):
             worked = self._compiler.work_out(condition, example)
+            check_sites(self._group.parts, [worked])
             if worked.status == "missing":
                 out[:, example] = np.nan
             elif worked.status == "run":

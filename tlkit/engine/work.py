@@ -1,6 +1,6 @@
 """A request, checked and worked out for every cell and example."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,11 +54,8 @@ class Work:
         ]
         given = Condition("given", sweep.given)
         self.given = [compiler.work_out(given, i) for i in examples] if sweep.given else None
-        components = {e.component for row in self.worked for w in row for e in w.edits}
-        for component in components:
-            reason = self.parts.unsupported(component)
-            if reason:
-                raise SpecError(f"{self.parts.name} has no site {component!r}: {reason}.")
+        for row in self.worked:
+            check_sites(self.parts, row)
 
     @property
     def free(self) -> int:
@@ -210,6 +207,18 @@ def recovered(value: np.ndarray, baselines: dict[str, np.ndarray], spread: Any) 
     with np.errstate(divide="ignore", invalid="ignore"):
         gap = np.where(np.abs(gap) < 1e-3 * scale, np.nan, gap)
         return ((value - corrupted[spread]) / gap[spread]).astype(np.float32)
+
+
+def check_sites(parts: Parts, several: Iterable[Worked]) -> None:
+    """Refuse sites that a model does not have.
+
+    Raises:
+        SpecError: There is no such site.
+    """
+    for component in sorted({edit.component for worked in several for edit in worked.edits}):
+        reason = parts.unsupported(component)
+        if reason:
+            raise SpecError(f"{parts.name} has no site {component!r}: {reason}.")
 
 
 def check_prompts(model: Any, prompts: Any) -> None:
