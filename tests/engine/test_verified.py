@@ -105,3 +105,15 @@ def test_how_many_cells_are_run(verify, cells, counts):
 def test_impossible_numbers_are_refused(asked):
     with pytest.raises(SpecError, match="at least the top cell"):
         Verify(**asked)
+
+
+def test_a_plan_counts_what_is_run(tiny_bridge):
+    model = tiny_bridge("llama3")
+    plans = {e: tk.plan(model, PAIRS, SWEEP, tk.LogitDiff(), engine=e).token_layers
+             for e in ("packed", "gradient", "verified")}  # fmt: skip
+    tokens = [sum(map(len, rows)) * model.cfg.n_layers for rows in (CLEAN, CORRUPTED)]
+    passes = sum(tokens) + 3 * tokens[1]
+    cells = int((~tk.run(model, PAIRS, SWEEP, tk.LogitDiff(), engine="gradient")["exact"]).sum())
+    assert plans["gradient"] == passes
+    rising = plans["packed"] - sum(tokens)
+    assert plans["verified"] == passes + round(rising * sum(Verify().counts(cells)) / cells)

@@ -12,7 +12,7 @@ import typer
 from tlkit.errors import SpecError
 
 Dtype = Literal["float32", "bfloat16", "float16"]
-Engine = Literal["packed", "reference"]
+Engine = Literal["packed", "reference", "gradient", "verified"]
 
 ModelOption = Annotated[
     str,
@@ -38,7 +38,11 @@ JsonOption = Annotated[
 ]
 EngineOption = Annotated[
     Engine,
-    typer.Option("--engine", help="packed is fast; reference runs one forward per cell."),
+    typer.Option(
+        "--engine",
+        help="packed is fast; reference runs one forward per cell; gradient estimates; verified "
+        "runs the largest estimates and a sample.",
+    ),
 ]
 ResumeOption = Annotated[
     bool, typer.Option("--resume", help="Go on with the unfinished run that --out holds.")

@@ -99,7 +99,7 @@ class GradientBackend:
 
         Each number is what patching that one activation, of all its features, is expected to do.
         """
-        asked = {(edit.component, edit.layer, edit.run) for edit in edits}
+        asked = {(edit.component, edit.layer, edit.run or "") for edit in edits}
         places = {(component, layer) for component, layer, _ in asked}
         own = self._capture(self.sequences.base, examples, places)
         gradients = self._gradients(examples, places)

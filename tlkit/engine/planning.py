@@ -12,6 +12,7 @@ from tlkit.engine.lanes import Lane, make_lane
 from tlkit.engine.packed_group import token_layers
 from tlkit.engine.packed_values import DEFAULT_BUDGET, GROUP_ROWS, run_bytes_per_token
 from tlkit.engine.readout import Reading
+from tlkit.engine.verified import share_run
 from tlkit.engine.work import Work
 from tlkit.models.bridge import Parts
 from tlkit.spec.callables import as_metrics
@@ -91,24 +92,30 @@ def plan(
     base = lengths[sequences.base]
     once = sum(sum(rows) for rows in lengths.values()) * parts.n_layers
     full = sum(base) * len(work.conditions) * parts.n_layers
-    packed = work.will_pack(engine)
-    own = once + (
+    estimated = engine in ("gradient", "verified")
+    if estimated:
+        work.backend(engine, None)  # refuses what has no estimate
+        # A forward pass, and for each metric a backward pass that costs about two.
+        once += sum(base) * parts.n_layers * (1 + 2 * len(several))
+    packed = work.will_pack("packed" if estimated else engine)
+    share = share_run(engine, len({job.cell for job in jobs}))
+    own = once + round(share * (
         sum(token_layers(lane, parts.n_layers) for lane in lanes)
         if packed
         else sum(lane.stop for lane in lanes) * parts.n_layers
-    )
+    ))  # fmt: skip
     flops = own * flops_per_token_layer(parts, max(base))
     for metric in several:
         reading = Reading(metric, sequences, sequences.base, parts.device)
         width = parts.config.vocab_size if reading.vocabulary is None else len(reading.vocabulary)
-        flops += 2.0 * len(lanes) * reading.width * parts.d_model * width
+        flops += 2.0 * share * len(lanes) * reading.width * parts.d_model * width
     statuses = [worked.status for row in work.worked for worked in row]
     return Plan(
         cells=len(work.conditions), examples=len(prompts), free=statuses.count("free"),
         missing=statuses.count("missing"), jobs=len(jobs), token_layers=own,
         plain_token_layers=full, flops=flops,
         memory=_memory(parts, lanes, sum(base), bytes_of(budget) or DEFAULT_BUDGET),
-        seconds=flops / _flops_per_second(parts), engine="packed" if packed else "reference",
+        seconds=flops / _flops_per_second(parts), engine=engine if estimated else "packed" if packed else "reference",
     )  # fmt: skip
 
 

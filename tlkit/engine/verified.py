@@ -8,7 +8,7 @@ bound; here the sample itself is told).
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -52,6 +52,13 @@ class Verify:
         top = min(top, cells)
         remainder = -(-top // round(1 / SAMPLE)) if self.remainder is None else self.remainder
         return top, min(remainder, cells - top)
+
+
+def share_run(engine: str, cells: int) -> float:
+    """What share of the cells that change something an engine runs exactly, 0 to 1."""
+    if engine == "gradient" or cells == 0:
+        return 0.0
+    return sum(Verify().counts(cells)) / cells if engine == "verified" else 1.0
 
 
 class VerifiedBackend:
@@ -149,4 +156,4 @@ def spearman(left: np.ndarray, right: np.ndarray) -> float | None:
         return None
     from scipy.stats import spearmanr
 
-    return float(spearmanr(left, right).statistic)
+    return float(cast(Any, spearmanr(left, right)).statistic)
