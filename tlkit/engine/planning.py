@@ -115,7 +115,8 @@ def plan(
         missing=statuses.count("missing"), jobs=len(jobs), token_layers=own,
         plain_token_layers=full, flops=flops,
         memory=_memory(parts, lanes, sum(base), bytes_of(budget) or DEFAULT_BUDGET),
-        seconds=flops / _flops_per_second(parts), engine=engine if estimated else "packed" if packed else "reference",
+        seconds=flops / _flops_per_second(parts),
+        engine=engine if estimated else "packed" if packed else "reference",
     )  # fmt: skip
 
 
