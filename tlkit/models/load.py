@@ -111,7 +111,7 @@ def _hook(source: Source, request: Request) -> "TransformerBridge":
 
 def _adopt(source: Source, request: Request) -> "TransformerBridge":
     """Take a TransformerLens model that a user made themselves."""
-    from tlkit.models.prepare import check_object, move
+    from tlkit.models.objects import check_object, move
     from tlkit.models.tokenizers import given_tokenizer, no_tokenizer
     from tlkit.models.wrap import attach_tokenizer, with_padding
 

@@ -51,7 +51,8 @@ def _torch_state() -> Iterator[None]:
         torch.is_grad_enabled(),
         torch.get_num_threads(),
     )
-    with torch.random.fork_rng():
+    gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    with torch.random.fork_rng(gpus):
         try:
             yield
         finally:

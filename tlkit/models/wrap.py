@@ -81,6 +81,7 @@ def wrap(
     """
     from transformer_lens.model_bridge.sources import build_bridge_from_module
     from transformer_lens.utilities.attn_implementation import force_eager_attention
+    from transformer_lens.utilities.multi_gpu import count_unique_devices, find_embedding_device
 
     family = type(model).__name__
     model.config.architectures = [family]
@@ -89,5 +90,8 @@ def wrap(
         model, family, hf_config=_config_for_bridge(model, family), model_name=name
     )
     bridge.cfg.trust_remote_code = trust_remote_code
+    first = find_embedding_device(model)
+    if first is not None:
+        bridge.cfg.device, bridge.cfg.n_devices = str(first), count_unique_devices(model)
     attach_tokenizer(bridge, with_padding(tokenizer))
     return bridge.eval()
