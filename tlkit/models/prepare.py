@@ -1,7 +1,6 @@
 """From a source to a Hugging Face model and its tokenizer, checked before anything is heavy."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tlkit.errors import SpecError
 from tlkit.models.adapters import check_adapter, merge_adapter
@@ -27,9 +26,6 @@ from tlkit.models.tokenizers import (
     no_tokenizer,
 )
 from tlkit.models.validate import check_folder, check_weights
-
-if TYPE_CHECKING:
-    pass
 
 
 def default_device() -> str:
