@@ -1,5 +1,7 @@
 """From edited token embeddings to the stream that enters the first block."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -24,7 +26,7 @@ def stream_of_embeddings(parts: Parts, embeddings: list[Tensor]) -> list[Tensor]
         mask[i, : len(rows)] = 1
     reached: list[Tensor] = []
 
-    def stop(module: object, args: tuple[Tensor, ...], kwargs: dict[str, Tensor]) -> None:
+    def stop(module: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         reached.append(args[0] if args else kwargs["hidden_states"])
         raise _Reached
 

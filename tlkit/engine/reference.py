@@ -5,110 +5,28 @@ code with the packed engine, so that either can be held against the other.
 """
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tlkit.engine.edits import EDGE, Edit
-from tlkit.engine.sources import Captured, Place, Sources
-from tlkit.errors import EngineError, SpecError
+from tlkit.engine.hooked import (
+    Hooks,
+    capture,
+    headed,
+    hook_name,
+    keep_value,
+    refuse,
+    run_hooked,
+    seen_sites,
+)
+from tlkit.engine.sources import Place, Sources
 from tlkit.models.bridge import Parts
 from tlkit.spec.sites import EDGES
 
-_INSIDE_ATTENTION = ("z", "q", "k", "v", "pattern", "attn_scores")
-
-
-def hook_name(component: str, layer: int) -> str:
-    """TransformerLens's name of a site."""
-    if component == "embed":
-        return "embed.hook_out"
-    if component in _INSIDE_ATTENTION:
-        return f"blocks.{layer}.attn.hook_{component}"
-    if component in ("mlp_pre", "mlp_post"):
-        return f"blocks.{layer}.mlp.hook_{component[4:]}"
-    return f"blocks.{layer}.hook_{component}"
-
-
-def capture(parts: Parts, ids: list[list[int]], places: set[Place]) -> Captured:
-    """Activations per place, one tensor per example, each example run alone."""
-    found = [_seen(parts, row, places, {}) for row in ids]
-    return {place: [one[place] for one in found] for place in places}
-
-
-def _seen(
-    parts: Parts, ids: list[int], places: Iterable[Place], hooks: dict[str, list[Any]]
-) -> dict[Place, Tensor]:
-    """Activations ``[pos, ...]`` of one sequence under hooks, as the hooks leave them."""
-    seen: dict[str, Tensor] = {}
-
-    def keep(value: Tensor, hook: Any) -> None:
-        seen[hook.requested] = value[0].detach().clone()
-
-    needed: dict[Place, list[str]] = {}
-    for component, layer in places:
-        refuse(parts, component)
-        sums = ("resid_pre", "attn_out") if component == "resid_mid" else (component,)
-        needed[component, layer] = [hook_name(one, layer) for one in sums]
-    names = {name for several in needed.values() for name in several}
-    both = {name: [*hooks.get(name, []), *([keep] if name in names else [])]
-            for name in [*hooks, *(names - set(hooks))]}  # fmt: skip
-    _run(parts, ids, both)
-    return {
-        place: _headed(parts, place[0], torch.stack([seen[name] for name in several]).sum(0))
-        for place, several in needed.items()
-    }
-
-
-def _headed(parts: Parts, component: str, value: Tensor) -> Tensor:
-    """q, k, v and z with their axis of heads."""
-    if component in ("q", "z", "k", "v") and value.ndim == 2:
-        heads = parts.n_kv_heads if component in ("k", "v") else parts.n_heads
-        return value.unflatten(-1, (heads, -1))
-    return value
-
-
-def refuse(parts: Parts, component: str) -> None:
-    """Refuse a site that this model does not have.
-
-    Raises:
-        SpecError: With the reason.
-    """
-    reason = parts.unsupported(component)
-    if reason:
-        raise SpecError(f"{parts.name} has no site {component!r}: {reason}.")
-
-
-class _Requested:
-    """A hook point with the name by which it was asked for (aliases resolve to other names)."""
-
-    def __init__(self, requested: str) -> None:
-        self.requested = requested
-
-
-def _run(parts: Parts, ids: list[int], hooks: dict[str, list[Any]]) -> Tensor:
-    """Logits ``[pos, vocab]`` of one sequence under hooks, all of which must fire."""
-    fired: set[str] = set()
-
-    def wrapped(name: str, functions: list[Any]) -> Any:
-        def hook(value: Tensor, hook: Any) -> Tensor:
-            fired.add(name)
-            for function in functions:
-                changed = function(value, _Requested(name))
-                value = value if changed is None else changed
-            return value
-
-        return hook
-
-    tokens = torch.tensor(ids, device=parts.device)[None]
-    with torch.no_grad():
-        logits = parts.bridge.run_with_hooks(
-            tokens, fwd_hooks=[(name, wrapped(name, some)) for name, some in hooks.items()]
-        )
-    silent = sorted(set(hooks) - fired)
-    if silent:
-        raise EngineError(f"{parts.name}: the hook {silent[0]} never fired, so nothing was done.")
-    return logits[0].float()
+__all__ = ["Reference", "capture", "hook_name", "refuse"]
 
 
 class Reference:
@@ -119,17 +37,17 @@ class Reference:
 
     def logits(self, ids: list[int], edits: tuple[Edit, ...], example: int) -> Tensor:
         """Logits ``[pos, vocab]``, float32, of one sequence under edits."""
-        return _run(self.parts, ids, self._hooks(ids, edits, example))
+        return run_hooked(self.parts, ids, self._hooks(ids, edits, example))
 
     def sites(
         self, ids: list[int], edits: tuple[Edit, ...], example: int, places: Iterable[Place]
     ) -> dict[Place, Tensor]:
         """Activations ``[pos, ...]`` of one sequence, as the edits leave them."""
-        return _seen(self.parts, ids, places, self._hooks(ids, edits, example))
+        return seen_sites(self.parts, ids, places, self._hooks(ids, edits, example))
 
-    def _hooks(self, ids: list[int], edits: tuple[Edit, ...], example: int) -> dict[str, list[Any]]:
+    def _hooks(self, ids: list[int], edits: tuple[Edit, ...], example: int) -> Hooks:
         """What makes the edits, by hook point."""
-        hooks: dict[str, list[Any]] = {}
+        hooks: Hooks = {}
         late: dict[int, tuple[list[Edit], list[Edit]]] = {}
         for edit in edits:
             if edit.component in (EDGE, "pattern"):
@@ -148,28 +66,25 @@ class Reference:
                 self._add(hooks, edit, example)
         return hooks
 
-    def _add(self, hooks: dict[str, list[Any]], edit: Edit, example: int) -> None:
+    def _add(self, hooks: Hooks, edit: Edit, example: int) -> None:
         refuse(self.parts, edit.component)
         name = hook_name(edit.component, edit.layer)
-        hooks.setdefault(name, []).append(self._writer(edit, example))
+        hooks.setdefault(name, []).append(partial(self._write, edit, example))
 
-    def _writer(self, edit: Edit, example: int) -> Any:
-        def write(value: Tensor, hook: Any) -> Tensor:
-            new = value.clone()
-            rows = _headed(self.parts, edit.component, new[0])
-            if edit.component in EDGES:
-                self._patch_edges(rows, edit, example)
-            else:
-                where: Any = list(edit.positions)
-                kept = rows[where] if edit.head is None else rows[where, edit.head]
-                edited = self._edited(edit, example, kept)
-                if edit.head is None:
-                    rows[where] = edited
-                else:
-                    rows[where, edit.head] = edited
+    def _write(self, edit: Edit, example: int, value: Tensor, name: str) -> Tensor:
+        new = value.clone()
+        rows = headed(self.parts, edit.component, new[0])
+        if edit.component in EDGES:
+            self._patch_edges(rows, edit, example)
             return new
-
-        return write
+        where: Any = list(edit.positions)
+        kept = rows[where] if edit.head is None else rows[where, edit.head]
+        edited = self._edited(edit, example, kept)
+        if edit.head is None:
+            rows[where] = edited
+        else:
+            rows[where, edit.head] = edited
+        return new
 
     def _edited(self, edit: Edit, example: int, act: Tensor) -> Tensor:
         source = self.sources.get(edit, example)
@@ -200,61 +115,67 @@ class Reference:
             weights[edit.head, where[0], where[1]] = edited
 
     def _add_patterns(
-        self, hooks: dict[str, list[Any]], layer: int, edits: list[Edit], example: int,
-        ids: list[int],
-    ) -> None:  # fmt: skip
+        self, hooks: Hooks, layer: int, edits: list[Edit], example: int, ids: list[int]
+    ) -> None:
         """Write a layer's pattern, or, where that has no effect, z = new pattern times v.
 
         Families whose pattern is read-only show it only after z, so it comes from a pass of its
         own, under the edits of the layers below.
         """
-
-        def change(weights: Tensor) -> Tensor:
-            factor = [getattr(edit.intervention, "factor", 0.0) is not None for edit in edits]
-            order = sorted(range(len(edits)), key=lambda i: (edits[i].component != EDGE, factor[i]))
-            for edit in (edits[i] for i in order):  # cuts of scores, then factors, then patches
-                if edit.component == EDGE:
-                    self._cut_edges(weights, edit)
-                else:
-                    self._patch_edges(weights, edit, example)
-            return weights
-
-        def write(value: Tensor, hook: Any) -> Tensor:
-            return change(value[0].clone())[None]
-
         name = hook_name("pattern", layer)
         if self.parts.writable_patterns:
-            hooks.setdefault(name, []).append(write)
+            hooks.setdefault(name, []).append(partial(self._write_pattern, edits, example))
             return
         state: dict[str, Tensor] = {}
-
-        def keep(value: Tensor, hook: Any) -> None:
-            state[hook.requested] = value[0].clone()
-
-        _run(self.parts, ids, {**hooks, name: [keep]})
-        weights = change(state[name])
-
-        def write_z(value: Tensor, hook: Any) -> Tensor:
-            v = _headed(self.parts, "v", state[hook_name("v", layer)])
-            v = v.repeat_interleave(self.parts.n_heads // self.parts.n_kv_heads, dim=1)
-            return torch.einsum("hqk,khd->qhd", weights, v).reshape(value.shape)
-
+        keep = partial(keep_value, state)
+        run_hooked(self.parts, ids, {**hooks, name: [keep]})
+        weights = self._changed(state[name], edits, example)
         hooks.setdefault(hook_name("v", layer), []).append(keep)
-        hooks.setdefault(hook_name("z", layer), []).append(write_z)
+        mix = partial(self._write_mixed, weights, state, hook_name("v", layer))
+        hooks.setdefault(hook_name("z", layer), []).append(mix)
 
-    def _add_middle(self, hooks: dict[str, list[Any]], edit: Edit, example: int) -> None:
+    def _changed(self, weights: Tensor, edits: list[Edit], example: int) -> Tensor:
+        """A pattern ``[head, query, key]`` under edits: cuts, then factors, then patches."""
+        weights = weights.clone()
+        for edit in sorted(edits, key=_moment):
+            if edit.component == EDGE:
+                self._cut_edges(weights, edit)
+            else:
+                self._patch_edges(weights, edit, example)
+        return weights
+
+    def _write_pattern(self, edits: list[Edit], example: int, value: Tensor, name: str) -> Tensor:
+        return self._changed(value[0], edits, example)[None]
+
+    def _write_mixed(
+        self, weights: Tensor, state: dict[str, Tensor], values: str, value: Tensor, name: str
+    ) -> Tensor:
+        v = headed(self.parts, "v", state[values])
+        v = v.repeat_interleave(self.parts.n_heads // self.parts.n_kv_heads, dim=1)
+        return torch.einsum("hqk,khd->qhd", weights, v).reshape(value.shape)
+
+    def _add_middle(self, hooks: Hooks, edit: Edit, example: int) -> None:
         """Move the stream between attention and MLP by changing what attention adds to it."""
         refuse(self.parts, "resid_mid")
         state: dict[str, Tensor] = {}
+        before, after = (hook_name(one, edit.layer) for one in ("resid_pre", "attn_out"))
+        hooks.setdefault(before, []).append(partial(keep_value, state))
+        move = partial(self._write_middle, edit, example, state, before)
+        hooks.setdefault(after, []).append(move)
 
-        def keep(value: Tensor, hook: Any) -> None:
-            state["stream"] = value.clone()
+    def _write_middle(
+        self, edit: Edit, example: int, state: dict[str, Tensor], before: str, value: Tensor,
+        name: str,
+    ) -> Tensor:  # fmt: skip
+        stream = state[before]
+        middle = value[0] + stream
+        where = list(edit.positions)
+        middle[where] = self._edited(edit, example, middle[where])
+        return (middle - stream)[None]
 
-        def write(value: Tensor, hook: Any) -> Tensor:
-            middle = (value + state["stream"])[0]
-            where = list(edit.positions)
-            middle[where] = self._edited(edit, example, middle[where])
-            return middle[None] - state["stream"]
 
-        hooks.setdefault(hook_name("resid_pre", edit.layer), []).append(keep)
-        hooks.setdefault(hook_name("attn_out", edit.layer), []).append(write)
+def _moment(edit: Edit) -> int:
+    """Cuts act on scores, factors on the weights after them, patches on what comes of both."""
+    if edit.component != EDGE:
+        return 2
+    return 0 if edit.intervention.factor is None else 1  # type: ignore[union-attr]
