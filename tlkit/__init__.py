@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tlkit import plots
+    from tlkit.engine.capture import capture
     from tlkit.engine.planning import Plan, plan
     from tlkit.engine.run import run
     from tlkit.errors import EngineError, SpecError, TlkitError
     from tlkit.models.load import HookedTransformer
     from tlkit.plots import plot, report
     from tlkit.prompts.prompts import Prompts
+    from tlkit.prompts.qa import QA
     from tlkit.results.files import open, save
     from tlkit.spec.attention import Knockout, ScaleEdges
     from tlkit.spec.directions import Direction
@@ -23,18 +25,21 @@ if TYPE_CHECKING:
     from tlkit.spec.readout import Metric
     from tlkit.spec.sites import Site
     from tlkit.spec.sweeps import Condition, Sweep
-    from tlkit.studies import patching
+    from tlkit.studies import lenses, patching, pathways
+    from tlkit.studies.probes import Probe
 
 # Where each public name lives. The imports above say the same to type checkers, and `__all__` is
 # what they take as public; a test holds the three together.
 _HOME = {
     "tlkit": ("plots",),
+    "tlkit.engine.capture": ("capture",),
     "tlkit.engine.planning": ("Plan", "plan"),
     "tlkit.engine.run": ("run",),
     "tlkit.errors": ("EngineError", "SpecError", "TlkitError"),
     "tlkit.models.load": ("HookedTransformer",),
     "tlkit.plots": ("plot", "report"),
     "tlkit.prompts.prompts": ("Prompts",),
+    "tlkit.prompts.qa": ("QA",),
     "tlkit.results.files": ("open", "save"),
     "tlkit.spec.attention": ("Knockout", "ScaleEdges"),
     "tlkit.spec.directions": ("Direction",),
@@ -44,11 +49,13 @@ _HOME = {
     "tlkit.spec.readout": ("Metric",),
     "tlkit.spec.sites": ("Site",),
     "tlkit.spec.sweeps": ("Condition", "Sweep"),
-    "tlkit.studies": ("patching",),
+    "tlkit.studies": ("lenses", "patching", "pathways"),
+    "tlkit.studies.probes": ("Probe",),
 }
 
 __all__ = [
     "KL",
+    "QA",
     "Ablate",
     "AnswerProb",
     "AnswerRank",
@@ -63,6 +70,7 @@ __all__ = [
     "Metric",
     "Patch",
     "Plan",
+    "Probe",
     "Project",
     "Prompts",
     "ScaleEdges",
@@ -72,8 +80,11 @@ __all__ = [
     "Steer",
     "Sweep",
     "TlkitError",
+    "capture",
+    "lenses",
     "open",
     "patching",
+    "pathways",
     "plan",
     "plot",
     "plots",

@@ -131,7 +131,7 @@ def test_given_interventions_are_a_run_of_their_own(tiny_bridge, pair):
 
 
 def test_operations_of_weights_attention_and_unembedding(tiny_bridge, pair, monkeypatch):
-    monkeypatch.setattr(planning, "_flops_per_second", lambda parts: 1e6)
+    monkeypatch.setattr(planning, "flops_per_second", lambda parts: 1e6)
     # Width 64; four heads of 16, of which two for keys and values; a gated MLP of 128.
     weights = 64 * 64 + 2 * 64 * 32 + 64 * 64 + 3 * 64 * 128
     per_token = 2 * weights + 4 * LENGTH * 4 * 16

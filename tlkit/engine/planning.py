@@ -115,7 +115,7 @@ def plan(
         missing=statuses.count("missing"), jobs=len(jobs), token_layers=own,
         plain_token_layers=full, flops=flops,
         memory=_memory(parts, lanes, sum(base), bytes_of(budget) or DEFAULT_BUDGET),
-        seconds=flops / _flops_per_second(parts),
+        seconds=flops / flops_per_second(parts),
         engine=engine if estimated else "packed" if packed else "reference",
     )  # fmt: skip
 
@@ -132,7 +132,7 @@ def _memory(parts: Parts, lanes: list[Lane], tokens: int, budget: int) -> int:
     return recorded + rows * parts.d_model * parts.dtype.itemsize * 3
 
 
-def _flops_per_second(parts: Parts) -> float:
+def flops_per_second(parts: Parts) -> float:
     """Speed of a product of 1 024 tokens with a square matrix of the model's width."""
     with torch.no_grad():
         rows = torch.ones(1024, parts.d_model, dtype=parts.dtype, device=parts.device)

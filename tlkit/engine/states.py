@@ -28,6 +28,9 @@ STREAMS = {"resid_pre": 0, "resid_post": 1}
 UNREAD = ("embed", "z", "pattern", "attn_scores")
 """Sites that a packed run with edits does not read."""
 
+GROUP_TOKENS = 4096
+"""Most tokens of base runs at once: enough to keep products large, and progress is told often."""
+
 States = dict[Place, list[Tensor]]
 """Per place and example ``[pos, ...]``, at the positions that were asked for."""
 
@@ -97,7 +100,8 @@ def example_groups(
     groups, first, width = [], 0, 0
     for i, length in enumerate(lengths):
         width = max(width, length)
-        if i > first and (i + 1 - first) * width * per_token > most:
+        tokens = (i + 1 - first) * width
+        if i > first and (tokens > GROUP_TOKENS or tokens * per_token > most):
             groups.append(range(first, i))
             first, width = i, length
     return [*groups, range(first, len(lengths))] if lengths else []

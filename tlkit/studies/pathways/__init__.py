@@ -1,6 +1,16 @@
 """Does a model judge its answer by the question (Q-anchored) or by the answer itself (A-anchored)?
 
-`run` measures, `curves` and `table` read what it found, `plan` says what it would cost.
+`run` measures; `curves`, `table` and `share_right` read what it found; `plan` says what it would
+cost; `on_samples` runs it on our own questions.
 """
 
+from tlkit.studies.pathways.planning import PathwaysPlan as PathwaysPlan
+from tlkit.studies.pathways.planning import plan as plan
+from tlkit.studies.pathways.reading import CAPTIONS as CAPTIONS
+from tlkit.studies.pathways.reading import curves as curves
+from tlkit.studies.pathways.reading import share_right as share_right
+from tlkit.studies.pathways.reading import table as table
+from tlkit.studies.pathways.samples import on_samples as on_samples
+from tlkit.studies.pathways.samples import own_questions as own_questions
+from tlkit.studies.pathways.settings import Settings as Settings
 from tlkit.studies.pathways.study import run as run
