@@ -49,19 +49,15 @@ def run(
         on: Which run is changed: the corrupted one (denoising) where there is one, or the clean
             one (noising).
         engine: ``"packed"`` computes only what changes; ``"reference"``, the slow twin, makes one
-            hooked forward pass per cell; ``"gradient"`` estimates patches from one backward pass
-            (`exact` is then False); ``"verified"`` runs those exactly that it finds largest, and
-            a random sample of the others.
+            hooked pass per cell; ``"gradient"`` estimates patches from one backward pass;
+            ``"verified"`` then runs the largest estimates, and a sample of the others, exactly.
         store: A ``.zarr`` path for the result. Finished cells are kept beside it as they come;
             called again after an interruption, the run goes on where it stopped.
         budget: Memory that the engine may take besides the weights: bytes, or ``"4GiB"``.
-        audit: Share of the cells, 0 to 1, that the reference engine runs again; the largest
-            difference is ``attrs["audit_difference"]``.
-        top: How many cells ``"verified"`` runs of those with the largest mean estimates of the
-            first metric; a tenth of all, at least 20, if None.
-        remainder: How many of the others it runs; a quarter of ``top`` if None.
-        seed: Chooses what is audited, and the others that are run. Seeds of interventions are
-            their own.
+        audit: Share of cells that the twin runs again (``attrs["audit_difference"]``).
+        top: How many of the largest estimates are run; a tenth, at least 20, if None.
+        remainder: How many of the others are run; a quarter of ``top`` if None.
+        seed: Chooses what is audited and sampled. Seeds of interventions are their own.
         progress: Called with (done, total).
         study: Kept in ``attrs["study"]``.
 
@@ -84,10 +80,7 @@ def run(
     work.attrs = {"seed": seed, "study": study}
     if isinstance(sweep.template, Intervention):
         work.attrs["site"] = sweep.template.site.component
-    verify = Verify(top, remainder, seed)
-    if engine == "verified":
-        work.attrs["verify"] = str(verify)
-    backend = work.backend(engine, bytes_of(budget), verify)
+    backend = work.backend(engine, bytes_of(budget), Verify(top, remainder, seed))
     return _carried_out(work, backend, kept, audit, progress)
 
 
@@ -104,6 +97,8 @@ def _carried_out(
     )  # fmt: skip
     if reason:
         attrs["engine_reason"] = reason
+    if isinstance(backend, VerifiedBackend):
+        attrs["verify"] = str(backend.verify)
     journal = None
     if store is not None:
         attrs[KEY] = content_key(attrs, work.metrics)

@@ -33,6 +33,9 @@ class View:
 VIEWS: dict[str, View] = {
     "pathways": View("delta_p", lines="dataset", dash="anchor", panel="model"),
     "conditions": View("attention_weight", x="pos", lines="condition"),
+    "logit_lens": View("value", lines="metric"),
+    "direct_logit_attribution": View("head_attribution", x="head", y="layer"),
+    "head_scores": View("score", x="head", y="layer", panel="kind"),
     "variance": View("variance", lines="model", dash="kind"),
     "layer_probes": View("f1", y="model", panel="site"),
     "ablation": View("kl", lines="model", panel="site"),
