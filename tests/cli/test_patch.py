@@ -316,6 +316,22 @@ def test_ctrl_c_without_a_store_keeps_nothing(model, pairs, tmp_path, capsys, mo
     assert page.read_text() == "the old page"
 
 
+def test_ctrl_c_after_the_first_map_keeps_that_one(model, pairs, tmp_path, capsys, monkeypatch):
+    page = tmp_path / "map.html"
+    stage = Bar.stage
+
+    def stop_at_z(self, label):
+        if label.endswith(" z"):
+            raise KeyboardInterrupt
+        return stage(self, label)
+
+    monkeypatch.setattr(Bar, "stage", stop_at_z)
+    code, out, err = patch(capsys, pairs, "--out", page)
+    assert (code, out) == (130, "")
+    assert err.endswith(f"Interrupted: {page} has what was finished: resid_pre.\n")
+    assert page.read_text(encoding="utf-8").count("Plotly.newPlot(") == 1
+
+
 def test_a_result_is_replaced_only_when_told_so(model, pairs, direct, tmp_path, capsys):
     store = tmp_path / "map.zarr"
     assert patch(capsys, pairs, "--out", store, "--site", "z")[0] == 0

@@ -17,6 +17,7 @@ from tlkit.cli.options import (
     check_out,
 )
 from tlkit.cli.output import Output
+from tlkit.errors import SpecError
 
 KINDS = {
     "ioi": "Who gets it? Indirect objects",
@@ -55,7 +56,7 @@ def demo(
         loaded = HookedTransformer.from_pretrained(model, dtype=dtype, device=device)
         sections, found = [Section("What this is", [_flowing(INTRODUCTION)])], {}
         for kind, title in KINDS.items():
-            items, top = _patched(loaded, kind, bar)
+            items, top = _patched(loaded, kind, bar, seed)
             sections.append(Section(title, items))
             found[kind] = top
         times = {"seconds in all": round(time.perf_counter() - started, 1), "seed": seed}
@@ -67,7 +68,7 @@ def demo(
         )
 
 
-def _patched(model: Any, kind: str, bar: Any) -> tuple[list[Any], list[dict[str, Any]]]:
+def _patched(model: Any, kind: str, bar: Any, seed: int) -> tuple[list[Any], list[dict[str, Any]]]:
     """Both maps of one kind of pairs, and the attention of the heads that matter most."""
     from tlkit.plots import heatmap
     from tlkit.prompts.samples import pairs
@@ -79,7 +80,8 @@ def _patched(model: Any, kind: str, bar: Any) -> tuple[list[Any], list[dict[str,
     items: list[Any] = [[{"prompt": clean, "other prompt": other} for clean, other in shown]]
     heads: list[dict[str, Any]] = []
     for site in ("resid_pre", "z"):
-        found = patching.run(model, prompts, site, progress=bar.stage(f"{kind}: {site}"))
+        move = bar.stage(f"{kind}: {site}")
+        found = patching.run(model, prompts, site, seed=seed, progress=move)
         recovered = found["recovered"].isel(metric=0)
         items += [_flowing(READING[site]), heatmap(recovered)]
         if site == "resid_pre":
@@ -96,14 +98,22 @@ def _flowing(text: str) -> str:
 
 
 def _alike(model: Any, rows: list[dict[str, Any]]) -> Any:
-    """The pairs that differ at the same place and are equally long: those share one map."""
+    """The pairs that differ at the same place and are equally long: those share one map.
+
+    What the model's tokenizer cuts answers into decides, too: the map needs answers of one token.
+    """
     from tlkit.prompts.prompts import Prompts
 
     columns = [[row[name] for row in rows] for name in ("clean", "corrupted", "answer")]
     prompts = Prompts.from_pairs(model, *columns, [row["wrong_answer"] for row in rows])
-    shapes = [(len(ids), *prompts.differing(i)) for i, ids in enumerate(prompts.clean)]
-    usual = max(set(shapes), key=lambda shape: (shapes.count(shape), shape))
-    return prompts[[i for i, shape in enumerate(shapes) if shape == usual]]
+    answers = zip(prompts.answers or (), prompts.wrong_answers or (), strict=True)
+    single = [i for i, both in enumerate(answers) if [len(ids) for ids in both] == [1, 1]]
+    if not single:
+        raise SpecError("This model's tokenizer cuts every answer of the demo into several tokens.")
+    shapes = {i: (len(prompts.clean[i]), *prompts.differing(i)) for i in single}
+    often = list(shapes.values())
+    usual = max(set(often), key=lambda shape: (often.count(shape), shape))
+    return prompts[[i for i, shape in shapes.items() if shape == usual]]
 
 
 def _attention(model: Any, prompts: Any, heads: list[dict[str, Any]]) -> Any:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from tlkit.cli.exits import keeping
+from tlkit.cli.exits import Interrupted, keeping
 from tlkit.cli.options import (
     DeviceOption,
     DtypeOption,
@@ -168,17 +168,26 @@ def _patch(request: Request) -> None:
             return
         if request.store is not None and request.overwrite:
             remove_run(request.store)
-        found = [
-            patching.run(
-                model, prompts, name, METRICS[request.metric](), **request.asked,
-                engine=request.engine, store=request.store, budget=request.budget,
-                audit=request.audit, seed=request.seed, progress=bar.stage(f"patching {name}"),
-            )
-            for name in request.sites
-        ]  # fmt: skip
+        found: list[Any] = []
+        try:
+            for name in request.sites:
+                found.append(patching.run(
+                    model, prompts, name, METRICS[request.metric](), **request.asked,
+                    engine=request.engine, store=request.store, budget=request.budget,
+                    audit=request.audit, seed=request.seed, progress=bar.stage(f"patching {name}"),
+                ))  # fmt: skip
+        except KeyboardInterrupt:
+            if not found or request.out is None:
+                raise
+            _write(found, request.out, request.model)
+            raise Interrupted(f"{request.out} has what was finished: {_names(found)}.") from None
         if request.out is not None and request.store is None:
             _write(found, request.out, request.model)
         _show(output, found, request.out)
+
+
+def _names(found: list[Any]) -> str:
+    return ", ".join(one.attrs["site"] for one in found)
 
 
 def _one_file(argument: Path | None, option: Path | None) -> Path:
