@@ -26,7 +26,7 @@ class _Kept(PackedGroup):
     def _capture(self, ids: list[list[int]], places: set[Place]) -> Captured:
         if not places:
             return super()._capture(ids, places)
-        kept: Captured = self.__dict__.setdefault("_kept", {})
+        kept: dict[Any, Captured] = self.__dict__.setdefault("_kept", {})
         which = tuple(map(tuple, ids))
         missing = {component for component, layer in places if (which, component) not in kept}
         if missing:
