@@ -127,18 +127,23 @@ def test_pairs_have_equal_lengths_and_single_token_answers(embedded):
                 assert row[text][start:stop] == row[side]
 
 
+@pytest.mark.slow
 def test_the_embedded_model_gets_the_clean_side_right_and_changes_its_mind(embedded):
-    margins = {}
+    def ids(row, *fields):
+        texts = [row[field] for field in fields]
+        return embedded.tokenizer(texts, add_special_tokens=False).input_ids
+
+    by_length = defaultdict(list)
     for row in samples.pairs():
-        tokenizer = embedded.tokenizer
-        prompts = tokenizer([row["clean"], row["corrupted"]], add_special_tokens=False)
-        answers = tokenizer([row["answer"], row["wrong_answer"]], add_special_tokens=False)
-        (answer,), (wrong,) = answers.input_ids
+        sides = ids(row, "clean", "corrupted")
+        by_length[len(sides[0])].append((row["id"], sides, ids(row, "answer", "wrong_answer")))
+    margins = {}
+    for group in by_length.values():
+        tokens = torch.tensor([sides for _, sides, _ in group]).flatten(0, 1)
         with torch.no_grad():
-            logits = embedded.original_model(
-                torch.tensor(prompts.input_ids), logits_to_keep=1
-            ).logits[:, -1]
-        margins[row["id"]] = (logits[:, answer] - logits[:, wrong]).tolist()
+            logits = embedded.original_model(tokens, logits_to_keep=1).logits
+        for (name, _, ((answer,), (wrong,))), pair in zip(group, logits.split(2), strict=True):
+            margins[name] = (pair[:, -1, answer] - pair[:, -1, wrong]).tolist()
     # Half a logit and more: batch shape alone moves logits by 4e-5, bf16 by some hundredths.
     assert {name: margin for name, margin in margins.items() if margin[0] < 0.5} == {}
     assert {name: margin for name, margin in margins.items() if margin[1] > -0.5} == {}
@@ -229,14 +234,15 @@ def test_training_requests_keep_away_from_the_test_topics():
     assert not any("{" in row["prompt"] for row in rows)
 
 
-def test_training_requests_take_any_share_and_refuse_what_cannot_be_made():
+def test_training_requests_take_any_share_and_refuse_what_cannot_be_made(monkeypatch):
     rows = samples.training_requests(3, 40, refuse=0.25)
     assert Counter(row["label"] for row in rows) == {"harmless": 30, "refuse": 10}
     assert samples.training_requests(3, 0) == []
     with pytest.raises(SpecError, match="refuse between 0 and 1"):
         samples.training_requests(0, 10, refuse=2.0)
+    monkeypatch.setattr("tlkit.prompts.samples.training._PATIENCE", 1)
     with pytest.raises(SpecError, match="ask for fewer"):
-        samples.training_requests(0, 300_000)
+        samples.training_requests(0, 100_000)
 
 
 def test_a_grammar_uses_up_its_texts_and_names_what_it_lacks():

@@ -30,6 +30,7 @@ _MORE_FRAMES = {
     "list": "List three ways to {}.",
 }
 _HARMLESS, _REFUSE = "harmless", "refuse"
+_PATIENCE = 100  # this many phrases in a row that were there before: the templates are used up
 
 
 def training_requests(seed: int, n: int, *, refuse: float = 0.5) -> list[dict[str, str]]:
@@ -40,7 +41,7 @@ def training_requests(seed: int, n: int, *, refuse: float = 0.5) -> list[dict[st
 
     Args:
         seed: The same seed gives the same requests, and a shorter list is not a longer one's start.
-        n: How many; up to 4000 can be counted on.
+        n: How many; the templates give some 60 000 of each label.
         refuse: The share to be refused, 0 to 1.
 
     Returns:
@@ -71,14 +72,15 @@ def _lines(text: str) -> str:
 def _draw(grammar: Grammar, label: str, n: int) -> Iterator[dict[str, str]]:
     """`n` rows of one label, no phrase twice."""
     seen: set[str] = set()
-    for _ in range(50 * n):
-        if len(seen) == n:
-            return
+    repeats = 0
+    while len(seen) < n and repeats < _PATIENCE:
         topic = grammar.draw(f"topics.{label}")
         phrase = grammar.draw(topic)
         if phrase in seen:
+            repeats += 1
             continue
         seen.add(phrase)
+        repeats = 0
         frame = grammar.draw("frame")
         yield {
             "prompt": {**FRAMES, **_MORE_FRAMES}[frame].replace("{}", phrase),
