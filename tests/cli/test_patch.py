@@ -238,6 +238,14 @@ def test_a_plan_counts_and_runs_nothing(model, pairs, capsys):
     assert out.startswith("z: 12 cells on 1 prompts: 12 to run, 0 free, 0 absent.\n")
 
 
+def test_a_plan_leaves_what_is_there_alone(model, pairs, tmp_path, capsys):
+    page = tmp_path / "map.html"
+    page.write_text("the old page")
+    code, out, _ = patch(capsys, pairs, "--out", page, "--plan", "--site", "z")
+    assert (code, page.read_text()) == (0, "the old page")
+    assert out.startswith("z: 12 cells")
+
+
 def interrupt(monkeypatch, calls):
     """Ctrl+C when progress is told for the calls-th time; what is told before is returned."""
     told = []

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tlkit.engine.patterns import patterns
+from tlkit.errors import SpecError
 from tlkit.models.tiny import tiny
 
 IDS = [0, 290, 12, 33, 90, 91, 7, 300, 41]
@@ -30,3 +31,11 @@ def test_patterns_are_hugging_faces(tiny_bridge, family):
 def test_one_token_attends_to_itself(tiny_bridge):
     found = patterns(tiny_bridge("llama3"), (5,), [1])
     np.testing.assert_array_equal(found[1], np.ones((4, 1, 1), dtype=np.float32))
+
+
+def test_what_is_not_there_is_refused(tiny_bridge):
+    for layer in (3, -1):
+        with pytest.raises(SpecError, match=f"There is no layer {layer}; this model has 0 to 2"):
+            patterns(tiny_bridge("llama3"), IDS, [0, layer])
+    with pytest.raises(SpecError, match="at least one token id"):
+        patterns(tiny_bridge("llama3"), [], [0])

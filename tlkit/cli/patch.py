@@ -76,7 +76,8 @@ class Request:
         if self.out is None and not self.plan and not self.as_json:
             raise SpecError("patch needs --out NAME.html, .zarr or .csv (or --plan, or --json).")
         if self.out is not None:
-            check_out(self.out, ENDINGS, resume=self.resume, overwrite=self.overwrite)
+            free = self.overwrite or self.plan  # a plan writes nothing
+            check_out(self.out, ENDINGS, resume=self.resume, overwrite=free)
             if self.out.suffix != ".html" and len(self.sites) > 1:
                 raise SpecError(
                     f"{self.out} holds one map; give one --site, or --out NAME.html for several."
