@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tlkit import plots
     from tlkit.engine.capture import capture
+    from tlkit.engine.generating import generate
     from tlkit.engine.planning import Plan, plan
     from tlkit.engine.run import run
     from tlkit.errors import EngineError, SpecError, TlkitError
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _HOME = {
     "tlkit": ("plots",),
     "tlkit.engine.capture": ("capture",),
+    "tlkit.engine.generating": ("generate",),
     "tlkit.engine.planning": ("Plan", "plan"),
     "tlkit.engine.run": ("run",),
     "tlkit.errors": ("EngineError", "SpecError", "TlkitError"),
@@ -81,6 +83,7 @@ __all__ = [
     "Sweep",
     "TlkitError",
     "capture",
+    "generate",
     "lenses",
     "open",
     "patching",

@@ -1,0 +1,79 @@
+"""`tk.generate`: greedy continuations of prompts while a condition holds."""
+
+from typing import Any, Literal
+
+from tlkit.engine.edits import Compiler, Edit
+from tlkit.engine.reference import Reference, capture
+from tlkit.engine.sequences import Sequences
+from tlkit.engine.sources import Sources
+from tlkit.engine.work import check_prompts
+from tlkit.errors import SpecError
+from tlkit.models.bridge import Parts
+from tlkit.prompts.prompts import Prompts
+from tlkit.spec.sweeps import Condition
+
+
+def generate(
+    model: Any,
+    prompts: Any,
+    condition: Condition,
+    *,
+    max_new_tokens: int = 16,
+    on: Literal["clean", "corrupted"] = "clean",
+    steps: Literal["prompt", "every"] = "prompt",
+) -> list[list[int]]:
+    """Continue each prompt by its most likely tokens under a condition.
+
+    Every new token comes from one hooked pass over the whole sequence, so positions are absolute
+    and a patch of the prompt's position 3 changes that position and no other, however many tokens
+    follow.
+
+    Args:
+        model: A loaded model.
+        prompts: `tk.Prompts`.
+        condition: What is changed.
+        max_new_tokens: How many tokens are added; fewer where the model ends its answer.
+        on: The run that is continued.
+        steps: ``"prompt"``: only the prompt's positions are changed; ``"every"``: a site without
+            positions means the new tokens too.
+
+    Returns:
+        The new token ids of each prompt, without the token that ends the text.
+
+    Raises:
+        SpecError: The condition cannot be carried out, or ``"every"`` meets a patch (there is
+            nothing to put in at new tokens).
+    """
+    check_prompts(model, prompts)
+    parts = Parts(model)
+    sequences = Sequences(prompts, on)
+    sequences.require(on)
+    end = getattr(model.tokenizer, "eos_token_id", None)
+    out = []
+    for example in range(len(prompts)):
+        ids, new = list(sequences.runs[on][example]), []
+        edits, reference = _edits(parts, sequences, condition, example)
+        while len(new) < max_new_tokens:
+            if steps == "every":
+                longer = Prompts.from_tokens([[*ids, *new]])
+                if any(getattr(one, "source", None) for one in condition.interventions):
+                    raise SpecError("A patch has no source at new tokens; use steps='prompt'.")
+                edits, reference = _edits(parts, Sequences(longer, "clean"), condition, 0)
+            row = 0 if steps == "every" else example
+            token = int(reference.logits([*ids, *new], edits, row)[-1].argmax())
+            if token == end:
+                break
+            new.append(token)
+        out.append(new)
+    return out
+
+
+def _edits(
+    parts: Parts, sequences: Sequences, condition: Condition, example: int
+) -> tuple[tuple[Edit, ...], Reference]:
+    compiler = Compiler(sequences, parts.n_layers, parts.n_heads, parts.n_kv_heads)
+    worked = compiler.work_out(condition, example)
+    if worked.status == "missing":
+        raise SpecError(f"Prompt {example} has no such position or span for {condition.name!r}.")
+    sources = Sources(lambda ids, places: capture(parts, ids, places), sequences, worked.edits)
+    return worked.edits, Reference(parts, sources)
