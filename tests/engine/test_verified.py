@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import spearmanr
 
 import tlkit as tk
-from tlkit.engine.verified import Verify
+from tlkit.engine.verified import Verify, spearman
 from tlkit.errors import SpecError
 
 CLEAN = [[11, 42, 7, 300, 5, 8], [80, 9, 120, 33]]
@@ -117,3 +117,10 @@ def test_a_plan_counts_what_is_run(tiny_bridge):
     assert plans["gradient"] == passes
     rising = plans["packed"] - sum(tokens)
     assert plans["verified"] == passes + round(rising * sum(Verify().counts(cells)) / cells)
+
+
+def test_rank_correlation_with_ties_is_scipys():
+    generator = np.random.default_rng(0)
+    left, right = generator.integers(0, 6, (2, 40)).astype(float)
+    assert spearman(left, right) == pytest.approx(spearmanr(left, right).statistic)
+    assert spearman(left, np.ones(40)) is None

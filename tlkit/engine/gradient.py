@@ -101,8 +101,7 @@ class GradientBackend:
         """
         asked = {(edit.component, edit.layer, edit.run or "") for edit in edits}
         places = {(component, layer) for component, layer, _ in asked}
-        own = self._capture(self.sequences.base, examples, places)
-        gradients = self._gradients(examples, places)
+        own, gradients = self._gradients(examples, places)
         found = {}
         for run in {run for _, _, run in asked}:
             theirs = self._capture(run, examples, places)
@@ -136,9 +135,11 @@ class GradientBackend:
             for place in places
         }
 
-    def _gradients(self, examples: range, places: set[Place]) -> dict[Place, Tensor]:
-        """Gradients of each metric at each place, ``[metric, example, pos, ...]``."""
-        streams, last = self._forward(examples, places)
+    def _gradients(
+        self, examples: range, places: set[Place]
+    ) -> tuple[Captured, dict[Place, Tensor]]:
+        """Activations, and each metric's gradients there, ``[metric, example, pos, ...]``."""
+        streams, own, last = self._forward(examples, places)
         order, found = list(streams), []
         for index, reading in enumerate(self.readings):
             with torch.enable_grad():
@@ -158,11 +159,14 @@ class GradientBackend:
             if any(gradient is None for gradient in several):
                 raise EngineError(f"{self.parts.name}: nothing depends on {place[0]} {place[1]}.")
             stacked[place] = self._headed(place[0], torch.stack(several))
-        return stacked
+        return own, stacked
 
-    def _forward(self, examples: range, places: set[Place]) -> tuple[dict[Place, Tensor], Tensor]:
-        """Activations in a graph of gradients, and the last block's stream."""
+    def _forward(
+        self, examples: range, places: set[Place]
+    ) -> tuple[dict[Place, Tensor], Captured, Tensor]:
+        """Tensors in a graph of gradients, activations, and the last block's stream."""
         parts, kept = self.parts, {}
+        own: Captured = {}
 
         def begin(value: Tensor, hook: Any) -> None:
             if not value.requires_grad:
@@ -171,6 +175,8 @@ class GradientBackend:
         def keeper(key: Any) -> Any:
             def keep(value: Tensor, hook: Any) -> Tensor:
                 kept[key] = value
+                # A copy, for some blocks go on adding to it in place.
+                own[key] = self._headed(key[0], value.detach()[None])[0].clone()
                 return value  # else, where heads are a view made for the hook, it leads nowhere
 
             return keep
@@ -180,19 +186,20 @@ class GradientBackend:
             raise _Reached
 
         # The stream between attention and MLP moves as what attention adds to it.
-        names = {
-            place: hook_name("attn_out" if place[0] == "resid_mid" else place[0], place[1])
-            for place in places
-        }
+        middles = [layer for component, layer in places if component == "resid_mid"]
+        watched = {place for place in places if place[0] != "resid_mid"}
+        watched |= {(part, layer) for layer in middles for part in ("resid_pre", "attn_out")}
         hooks = [(hook_name("embed", 0), begin)]
-        hooks += [(name, keeper(place)) for place, name in names.items()]
+        hooks += [(hook_name(*place), keeper(place)) for place in watched]
         hooks.append((hook_name("resid_post", parts.n_layers - 1), end))
         ids = self.sequences.runs[self.sequences.base][examples.start : examples.stop]
         tokens, _ = padded(ids, parts.device)
         with torch.enable_grad(), contextlib.suppress(_Reached):
             parts.bridge.run_with_hooks(tokens, fwd_hooks=hooks, return_type=None)
-        last = kept.pop("last")
-        return kept, last
+        for layer in middles:
+            kept["resid_mid", layer] = kept["attn_out", layer]
+            own["resid_mid", layer] = own["resid_pre", layer] + own["attn_out", layer]
+        return {place: kept[place] for place in places}, own, kept["last"]
 
     def _headed(self, component: str, value: Tensor) -> Tensor:
         """q, k, v and z with their axis of heads, ``[metric, example, pos, head, d_head]``."""
