@@ -243,6 +243,19 @@ def test_a_model_with_hooks_runs_transformer_lenss_loop_and_says_so():
     assert_close(ours, expected, atol=1e-5, rtol=0)
 
 
+def test_patterns_of_a_model_with_hooks_that_transformer_lens_cannot_write(tiny_bridge):
+    _, cache = tiny_bridge("gptj").run_with_cache(CLEAN)
+    name, frame = "get_act_patch_attn_head_pattern_by_pos", pd.DataFrame({
+        "layer": [0, 1, 2], "head_index": [1, 2, 0], "dest_pos": [3, 4, 2]})  # fmt: skip
+    given = {"index_axis_names": None, "index_df": frame}
+    packed = getattr(tk.patching, name)(tiny_bridge("gptj"), CORRUPTED, cache, average, **given)
+    model = tk.HookedTransformer.from_pretrained("tiny:gptj")
+    model.blocks[0].hook_out.add_hook(lambda value, hook: value * 1.0)
+    with pytest.warns(UserWarning, match="carries a hook"):
+        ours = getattr(tk.patching, name)(model, CORRUPTED, cache, average, **given)
+    assert_close(ours, packed, atol=1e-5, rtol=0)
+
+
 def test_an_activation_that_is_no_site_of_ours_runs_transformer_lenss_loop(llama):
     model, cache = llama
     frame = pd.DataFrame({"layer": [1], "head": [3]})

@@ -105,7 +105,7 @@ class Inputs:
 
     def captured(self, places: Iterable[Place]) -> Captured:
         """Several sites of the clean run."""
-        return {place: self.clean(*place) for place in places}
+        return {place: self.clean(*place) for place in sorted(places)}
 
     def prompts(self, places: set[Place]) -> Prompts:
         """The pairs, with `OTHER` for clean tokens that are not known to be the corrupted ones."""
