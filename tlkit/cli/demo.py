@@ -104,8 +104,10 @@ def _alike(model: Any, rows: list[dict[str, Any]]) -> Any:
     """
     from tlkit.prompts.prompts import Prompts
 
-    columns = [[row[name] for row in rows] for name in ("clean", "corrupted", "answer")]
-    prompts = Prompts.from_pairs(model, *columns, [row["wrong_answer"] for row in rows])
+    clean, corrupted, right, wrong = (
+        [row[name] for row in rows] for name in ("clean", "corrupted", "answer", "wrong_answer")
+    )
+    prompts = Prompts.from_pairs(model, clean, corrupted, right, wrong)
     answers = zip(prompts.answers or (), prompts.wrong_answers or (), strict=True)
     single = [i for i, both in enumerate(answers) if [len(ids) for ids in both] == [1, 1]]
     if not single:

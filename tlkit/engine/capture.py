@@ -71,10 +71,8 @@ def capture(
     conditions = {} if condition is None else {"changed": _worked(condition, parts, sequences)}
     packed = engine == "packed" and route_of(parts).packed
     where = {name: _positions(site, sequences) for name, site in named.items()}
-    union = [
-        tuple(sorted({p for some in all_of for p in some}))
-        for all_of in zip(*where.values(), strict=True)
-    ]
+    each = zip(*where.values(), strict=True)
+    union = [tuple(sorted({p for some in sets for p in some})) for sets in each]
     found = states(
         parts, sequences, union, sorted({p for some in places.values() for p in some}), conditions,
         packed=packed, budget=bytes_of(budget), progress=progress,

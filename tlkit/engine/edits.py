@@ -91,15 +91,17 @@ class Compiler:
 
     def _is_early(self, one: AnyIntervention, example: int) -> bool:
         """Whether this patches one position left of the first difference (most cells do)."""
-        if type(one) is not Patch or type(one.site.pos) is not int:
+        if type(one) is not Patch:
             return False
-        sequences, site = self.sequences, one.site
+        sequences, site, pos = self.sequences, one.site, one.site.pos
+        if not isinstance(pos, int):
+            return False
         sequences.require(one.source)
         if site.component != "embed":
             self._layers(site)
         if site.head is not None:
             self._check(site.head, self.heads.get(site.component, self.n_heads), "head", site)
-        return 0 <= site.pos < sequences.first_difference[example]
+        return 0 <= pos < sequences.first_difference[example]
 
     def _edits(self, one: AnyIntervention, example: int) -> list[Edit] | None:
         if isinstance(one, EdgeIntervention):
@@ -197,9 +199,10 @@ class Compiler:
         prefix = self.sequences.first_difference[example]
         if all(p < prefix for p in edit.positions):
             return True
-        if edit.layer > 0 or edit.component not in (*SPREADING, "q"):
+        run = edit.run
+        if run is None or edit.layer > 0 or edit.component not in (*SPREADING, "q"):
             return False
-        return all(self.sequences.same_token(edit.run, example, p) for p in edit.positions)
+        return all(self.sequences.same_token(run, example, p) for p in edit.positions)
 
 
 def _puts_back(edit: Edit) -> bool:

@@ -101,8 +101,8 @@ def _carried_out(
         attrs["verify"] = str(backend.verify)
     journal = None
     if store is not None:
-        attrs[KEY] = content_key(attrs, work.metrics)
-        journal, whole = journal_of(store, attrs[KEY], len(work.metrics))
+        key = attrs[KEY] = content_key(attrs, work.metrics)
+        journal, whole = journal_of(store, key, len(work.metrics))
         if whole is not None:
             return whole
     values, baselines = _measured(work, backend, progress, journal, store, attrs)

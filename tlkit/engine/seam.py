@@ -67,7 +67,9 @@ def seam(parts: Parts, handler: Handler) -> Iterator[Any]:
     """The model's own modules, their attention computed by ``handler``; undone on leaving."""
     _register()
     with unbridged(parts.bridge) as hf:
-        configs = {id(m.config): m.config for m in hf.modules() if hasattr(m, "config")}
+        configs: dict[int, Any] = {
+            id(m.config): m.config for m in hf.modules() if hasattr(m, "config")
+        }
         before = [(config, config._attn_implementation) for config in configs.values()]
         try:
             for config in configs.values():

@@ -47,7 +47,7 @@ class Parts:
 
     def __init__(self, bridge: Any) -> None:
         self.bridge = bridge
-        self.hf: nn.Module = bridge.original_model
+        self.hf: Any = bridge.original_model
         self.config: Any = self.hf.config.get_text_config()
         self.n_layers: int = bridge.cfg.n_layers
         self.n_heads: int = bridge.cfg.n_heads
@@ -137,7 +137,7 @@ class Parts:
         if component in ("attn_out", "mlp_out"):
             return Slot(*_owner(block, block.hook_aliases[f"hook_{component}"]))
         module, end = _owner(block.mlp, block.mlp.hook_aliases[f"hook_{component[4:]}"])
-        fused = getattr(self.blocks[layer], "mlp", None)
+        fused: Any = getattr(self.blocks[layer], "mlp", None)
         if component == "mlp_pre" and hasattr(fused, "gate_up_proj"):
             width = fused.gate_up_proj.out_features // 2
             return Slot(fused.gate_up_proj, part=0, sizes=(width, width))

@@ -192,7 +192,11 @@ def _load(
     if path is not None and path.suffix in _BUILDERS:
         if not path.is_file():
             raise SpecError(f"There is no file {path}.")
-        where = {"path": _BUILDERS[path.suffix], "data_files": str(path), "split": "train"}
+        where: dict[str, Any] = {
+            "path": _BUILDERS[path.suffix],
+            "data_files": str(path),
+            "split": "train",
+        }
     else:
         where = {
             "path": str(source or recipe.source),

@@ -64,8 +64,9 @@ class Probe:
             C=c, class_weight="balanced" if balanced else None, tol=1e-6, max_iter=2000
         )
         model.fit(z @ span, y)
-        weight = span @ model.coef_[0] / scale
-        return cls(weight, float(model.intercept_[0] - mean @ weight))
+        coefficients, intercept = np.asarray(model.coef_), np.asarray(model.intercept_)
+        weight = span @ coefficients[0] / scale
+        return cls(weight, float(intercept[0] - mean @ weight))
 
     def logits(self, features: np.ndarray) -> np.ndarray:
         """Log-odds of class 1 of ``[…, feature]``."""
@@ -165,16 +166,16 @@ def divided(
     """
     from sklearn.model_selection import StratifiedGroupKFold
 
-    groups = np.asarray(groups)
+    names = np.asarray(groups)
     for label in (0, 1):
-        there = len(np.unique(groups[labels == label]))
+        there = len(np.unique(names[labels == label]))
         if there < folds:
             raise SpecError(
                 f"Class {label} has {there} questions, too few for {folds} folds; take more "
                 f"questions or fewer folds."
             )
     split = StratifiedGroupKFold(folds, shuffle=True, random_state=seed)
-    yield from split.split(np.zeros((len(labels), 1)), labels, groups)
+    yield from split.split(np.zeros((len(labels), 1)), labels, names)
 
 
 def halves(labels: np.ndarray, groups: Sequence[str], seed: int) -> np.ndarray:

@@ -14,7 +14,7 @@ from tlkit.studies.pathways.settings import MIN_EXAMPLES
 Reading = Literal["group", "held_out", "knockout", "patch"]
 
 CONTROL = "random tokens"
-CAPTIONS: dict[str, str] = {
+CAPTIONS: dict[Reading, str] = {
     "group": "ΔP of the verdict first given, question cut off in blocks 0 to k; groups by whether "
     "that verdict turned at k, so that a gap between them is certain and only its size, the "
     "control and the held-out groups say something.",
@@ -47,7 +47,8 @@ def curves(ds: Any, reading: Reading | None = None, *, min_examples: int | None 
     Raises:
         SpecError: The reading is unknown, or was not measured.
     """
-    reading = reading or next((name for name in CAPTIONS if _measured(ds, name)), "group")
+    measured: list[Reading] = [name for name in CAPTIONS if _measured(ds, name)]
+    reading = reading or next(iter(measured), "group")
     if reading not in CAPTIONS:
         raise SpecError(f"There is no reading {reading!r}; there are {', '.join(CAPTIONS)}.")
     if not _measured(ds, reading):

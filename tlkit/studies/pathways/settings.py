@@ -64,10 +64,11 @@ class Settings:
             if name not in names:
                 raise SpecError(f"pathways has no choice {name!r}; it has {', '.join(names)}.")
         several = ("readings", "layers", "seeds")
-        return cls(**{
+        made: dict[str, Any] = {
             name: tuple(value) if name in several and value is not None else value
             for name, value in choices.items()
-        })  # fmt: skip
+        }
+        return cls(**made)
 
     def checked(self, n_layers: int) -> "Settings":
         """Refuse what cannot be.
