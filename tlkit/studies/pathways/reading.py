@@ -48,7 +48,8 @@ def curves(ds: Any, reading: Reading | None = None, *, min_examples: int | None 
         SpecError: The reading is unknown, or was not measured.
     """
     measured: list[Reading] = [name for name in CAPTIONS if _measured(ds, name)]
-    reading = reading or next(iter(measured), "group")
+    if reading is None:
+        reading = measured[0] if measured else "group"
     if reading not in CAPTIONS:
         raise SpecError(f"There is no reading {reading!r}; there are {', '.join(CAPTIONS)}.")
     if not _measured(ds, reading):
