@@ -11,6 +11,7 @@ from tlkit.cli.check import check
 from tlkit.cli.demo import demo
 from tlkit.cli.exits import exit_code
 from tlkit.cli.patch import patch
+from tlkit.cli.pathways import pathways
 
 app = typer.Typer(
     name="tlkit",
@@ -49,6 +50,7 @@ def tlkit(
 
 app.command("demo")(demo)
 app.command("patch")(patch)
+app.command("pathways")(pathways)
 app.command("cache")(cache)
 app.command("check")(check)
 

@@ -27,6 +27,16 @@ INTRODUCTION = """Each map asks where a small language model keeps its answer. T
 prompts that differ in a word and have different answers; one activation of the first run is put
 into the second, and the map shows how far the answer comes back: 0 is the second prompt's answer,
 1 the first one's. Every cell is an exact run, not an estimate."""
+QUESTIONS = 120
+"""How many of our questions are asked: enough for groups, few enough for a demo."""
+LAYERS = 10
+"""About how many layers the intervention reading looks at."""
+PATHWAYS = """The model answers questions, and probes read off whether an answer is right. Then the
+question's subject is cut off from everything behind it: where the verdict turns, it was drawn from
+the question (Q-anchored), where it stays, from the answer (A-anchored). ΔP is the change of the
+verdict's probability, in percentage points. The second reading needs no probes: it cuts and patches
+at question and answer, and watches the probability of the answer itself. A model of this size
+answers about half of such questions; read the bands."""
 READING = {
     "resid_pre": """The residual stream entering each layer, at each token. Early layers carry the
 answer at the word that differs; in the middle it moves to the last token, where it is said.""",
@@ -59,6 +69,8 @@ def demo(
             items, top = _patched(loaded, kind, bar, seed)
             sections.append(Section(title, items))
             found[kind] = top
+        sections.append(Section("Question or answer? ΔP against layer", [_flowing(PATHWAYS)]))
+        sections += _pathways(loaded, bar, seed)
         times = {"seconds in all": round(time.perf_counter() - started, 1), "seed": seed}
         report([*sections, Section("Times", [times])], path, title=f"tlkit demo: {model}")
         size = path.stat().st_size
@@ -91,6 +103,19 @@ def _patched(model: Any, kind: str, bar: Any, seed: int) -> tuple[list[Any], lis
             heads = top(found, 3)
             items += [heads, _attention(model, prompts, heads), dict(found.attrs)]
     return items, heads
+
+
+def _pathways(model: Any, bar: Any, seed: int) -> list[Any]:
+    """ΔP of our own questions in both readings."""
+    from tlkit.cli.pathways import sections
+    from tlkit.studies import pathways
+
+    blocks = int(model.cfg.n_layers)
+    layers = range(0, blocks, max(1, blocks // LAYERS))
+    found = pathways.on_samples(
+        model, QUESTIONS, seed=seed, stages=bar.stage, seeds=(0,), layers=layers
+    )
+    return sections(found)
 
 
 def _flowing(text: str) -> str:
