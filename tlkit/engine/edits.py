@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from torch import Tensor
+
 from tlkit.engine.sequences import Sequences
-from tlkit.errors import SpecError
+from tlkit.errors import EngineError, SpecError
 from tlkit.spec.attention import EdgeIntervention
 from tlkit.spec.interventions import Intervention, Patch, Skip
 from tlkit.spec.sites import EDGES, Positions, Site, positions
@@ -208,6 +210,21 @@ class Compiler:
 def _puts_back(edit: Edit) -> bool:
     """Whether an edit puts another run's activation in as it is; a user's own may do anything."""
     return edit.run is not None and type(edit.intervention).edit is Patch.edit  # type: ignore[union-attr]
+
+
+def applied(edit: Edit, act: Tensor, source: Tensor | None) -> Tensor:
+    """What an edit makes of an activation, in its type.
+
+    Raises:
+        EngineError: The intervention returned another shape.
+    """
+    edited = edit.intervention.edit(act, source)  # type: ignore[union-attr]
+    if edited.shape != act.shape:
+        raise EngineError(
+            f"{type(edit.intervention).__name__}.edit returned {tuple(edited.shape)} for an "
+            f"activation of {tuple(act.shape)} at {edit.component} of layer {edit.layer}."
+        )
+    return edited.to(act.dtype)
 
 
 def narrowed(edit: Edit, sequences: Sequences, example: int) -> Edit:

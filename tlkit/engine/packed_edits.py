@@ -5,11 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tlkit.engine.edits import EDGE, Edit
+from tlkit.engine.edits import EDGE, Edit, applied
 from tlkit.engine.lanes import View
 from tlkit.engine.record import Run
 from tlkit.engine.sources import Sources
-from tlkit.errors import EngineError
 
 
 class Editor:
@@ -54,18 +53,8 @@ class Editor:
                 value[rows, edit.head] = edited
 
     def edited(self, edit: Edit, example: int, act: Tensor) -> Tensor:
-        """What an edit makes of an activation.
-
-        Raises:
-            EngineError: The intervention returned another shape.
-        """
-        edited = edit.intervention.edit(act, self.sources.get(edit, example))  # type: ignore[union-attr]
-        if edited.shape != act.shape:
-            raise EngineError(
-                f"{type(edit.intervention).__name__}.edit returned {tuple(edited.shape)} for an "
-                f"activation of {tuple(act.shape)} at {edit.component} of layer {edit.layer}."
-            )
-        return edited.to(act.dtype)
+        """What an edit makes of an activation (see `applied`)."""
+        return applied(edit, act, self.sources.get(edit, example))
 
 
 def _edge_index(view: View, index: int, edit: Edit, weights: Tensor) -> tuple[Any, ...]:

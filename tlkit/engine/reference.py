@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tlkit.engine.edits import EDGE, Edit
+from tlkit.engine.edits import EDGE, Edit, applied
 from tlkit.engine.hooked import (
     Hooks,
     capture,
@@ -87,8 +87,7 @@ class Reference:
         return new
 
     def _edited(self, edit: Edit, example: int, act: Tensor) -> Tensor:
-        source = self.sources.get(edit, example)
-        return edit.intervention.edit(act, source).to(act.dtype)  # type: ignore[union-attr]
+        return applied(edit, act, self.sources.get(edit, example))
 
     def _cut_edges(self, weights: Tensor, edit: Edit) -> None:
         """Scale or cut edges of a pattern ``[head, query, key]``; cut rows are renormalised."""
