@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from tlkit.engine.generate import greedy
 from tlkit.engine.values import Progress
@@ -17,10 +17,15 @@ from tlkit.prompts.tokens import Tokenized, span_tokens, tokenize, tokenizer_of
 from tlkit.prompts.words import sentence_stop
 from tlkit.studies.answer_store import AnswerStore, stop_tokens
 
-Stop = Literal["sentence", "line", "turn"]
-
 BASE, CHAT = "Q: {question}\nA:", "{question}"
 """How a base model and a chat model are asked."""
+SHORT = (
+    "Q: What is the largest ocean?\nA: Pacific\n\nQ: Who composed The Four Seasons?\n"
+    "A: Antonio Vivaldi\n\nQ: How many days are in a week?\nA: 7\n\nQ: What do bees make?\n"
+    "A: honey\n\nQ: {question}\nA:"
+)
+"""Four examples that make most models answer in a word or two, chat models too: a sentence restates
+the question, and the verdict can then be read from the restatement."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,7 @@ def answer(
     *,
     chat: bool | None = None,
     template: str | None = None,
-    stop: Stop = "sentence",
+    stop: Any = "sentence",
     max_new_tokens: int = 48,
     cache: bool = True,
     progress: Progress | None = None,
@@ -109,7 +114,8 @@ def answer(
         chat: Whether to ask through the chat template, thinking mode off; if None, where the
             tokenizer has one.
         template: What is asked, with ``{question}`` in it; by default the bare question for a
-            chat model and ``Q: {question}\nA:`` for a base model.
+            chat model and ``Q: {question}\nA:`` for a base model; ``"short"`` puts four examples
+            with short answers before it (`SHORT`), as for a base model.
         stop: Where an answer ends: at its first sentence that says something or the end of its
             line (``"sentence"``), at the end of its line, or with the model's turn.
         max_new_tokens: Most tokens of an answer.
@@ -156,6 +162,8 @@ def how_asked(tokenizer: Any, chat: bool | None, template: str | None) -> tuple[
     Raises:
         SpecError: The words have no place for the question.
     """
+    if template == "short":
+        return bool(chat), SHORT
     chat = bool(getattr(tokenizer, "chat_template", None)) if chat is None else chat
     template = template or (CHAT if chat else BASE)
     if template.count("{question}") != 1:
@@ -213,7 +221,7 @@ def offsets(tokenizer: Any, ids: Sequence[int], text: str) -> list[tuple[int, in
     return found
 
 
-def _ended(tokenizer: Any, new: Sequence[int], stop: Stop) -> int | None:
+def _ended(tokenizer: Any, new: Sequence[int], stop: str) -> int | None:
     """Where an answer has ended, in characters, None while it goes on."""
     if stop == "turn":
         return None
@@ -225,7 +233,7 @@ def _ended(tokenizer: Any, new: Sequence[int], stop: Stop) -> int | None:
     return None if line < 0 else line
 
 
-def _cut(tokenizer: Any, new: Sequence[int], stop: Stop) -> list[int]:
+def _cut(tokenizer: Any, new: Sequence[int], stop: str) -> list[int]:
     """The tokens up to where an answer ends."""
     end = _ended(tokenizer, new, stop)
     if end is None:

@@ -179,8 +179,15 @@ def divided(
 
 
 def halves(labels: np.ndarray, groups: Sequence[str], seed: int) -> np.ndarray:
-    """Divide questions into two halves, each class alike: True for the first half."""
-    first = np.zeros(len(labels), dtype=bool)
-    _, test = next(divided(np.asarray(labels).astype(int), groups, 2, seed))
-    first[test] = True
-    return first
+    """Divide questions into two halves, each class alike: True for the first half.
+
+    Drawn apart from the folds of `divided`, so that each fold holds some of either half.
+    """
+    of_first: dict[str, bool] = {}
+    turn = {0: True, 1: True}
+    for i in np.random.default_rng([seed, 1]).permutation(len(groups)).tolist():
+        if groups[i] not in of_first:
+            label = int(labels[i])
+            of_first[groups[i]] = turn[label]
+            turn[label] = not turn[label]
+    return np.array([of_first[group] for group in groups])

@@ -12,6 +12,7 @@ group, a probe from the other half measures ΔP, and neither has seen the exampl
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -77,8 +78,9 @@ def read(
 
 
 def group_reading(
-    features: Mapping[str, np.ndarray], wrong: np.ndarray, groups: Sequence[str], probing: Probing
-) -> dict[str, np.ndarray]:
+    features: Mapping[str, np.ndarray], wrong: np.ndarray, groups: Sequence[str],
+    probing: Probing, progress: Progress | None = None,
+) -> dict[str, np.ndarray]:  # fmt: skip
     """Train probes and ask them, of every example by probes that have not seen its question.
 
     Args:
@@ -86,6 +88,7 @@ def group_reading(
         wrong: bool ``[example]``: class 1.
         groups: Each example's question.
         probing: How probes are trained.
+        progress: Called with (sets of probes done, sets of probes in all).
 
     Returns:
         ``p_wrong``, ``p_wrong_knockout``, ``p_wrong_control`` (probabilities),
@@ -93,14 +96,23 @@ def group_reading(
         (percentage points), ``q_anchored``, ``q_anchored_held_out`` (bool), all
         ``[layer, example]``; ``probe_auc``, ``probe_auc_control`` ``[layer, seed]``.
     """
-    how = {"folds": probing.folds, "c": probing.c, "balanced": probing.balanced}
     wrong = np.asarray(wrong).astype(int)
-    whole = cross_fitted(features, wrong, groups, seeds=probing.seeds, **how)
-    only = {"base": features["base"]}
-    chance = cross_fitted(only, wrong, groups, seeds=probing.seeds, shuffled=True, **how)
     first = halves(wrong, groups, probing.seed)
-    choosing = cross_fitted(features, wrong, groups, seeds=probing.seeds, among=first, **how)
-    measuring = cross_fitted(features, wrong, groups, seeds=probing.seeds, among=~first, **how)
+    variants: list[dict[str, Any]] = [
+        {}, {"shuffled": True}, {"among": first}, {"among": ~first},
+    ]  # fmt: skip
+    done = []
+    for variant in variants:
+        done.append(
+            cross_fitted(
+                {"base": features["base"]} if "shuffled" in variant else features, wrong, groups,
+                folds=probing.folds, seeds=probing.seeds, c=probing.c, balanced=probing.balanced,
+                **variant,
+            )
+        )  # fmt: skip
+        if progress:
+            progress(len(done), len(variants))
+    whole, chance, choosing, measuring = done
     return {
         "p_wrong": whole.probability["base"],
         "p_wrong_knockout": whole.probability[CUT],

@@ -40,8 +40,9 @@ def study_one(
                 progress=told(f"{qa.name}: knockouts"),
             )  # fmt: skip
             groups = [one.group for one in examples]
-            told(f"{qa.name}: probes")
-            found = group_reading(features, wrong, groups, settings.probing)
+            found = group_reading(
+                features, wrong, groups, settings.probing, told(f"{qa.name}: probes")
+            )
             for name, unit in BY_PROBE.items():
                 part.add(name, ("layer", "example"), found[name], unit, examples)
             for name in AUCS:

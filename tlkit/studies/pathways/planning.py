@@ -1,12 +1,11 @@
 """What a study would cost, before anything runs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from tlkit.engine.planning import flops_per_second, flops_per_token_layer
 from tlkit.models.bridge import Parts
-from tlkit.prompts.qa import QA
 from tlkit.prompts.tokens import tokenizer_of
 from tlkit.studies.answers import ask, how_asked, located
 from tlkit.studies.pathways.settings import Settings, named_sets
@@ -57,7 +56,7 @@ class PathwaysPlan:
         )
 
 
-def plan(model: Any, qa: QA | Mapping[str, QA] | Iterable[QA], **choices: Any) -> PathwaysPlan:
+def plan(model: Any, qa: Any, **choices: Any) -> PathwaysPlan:
     """Reckon what `run` with the same choices would cost; the model is not run.
 
     Raises:

@@ -28,16 +28,19 @@ def own_questions(n: int | None = None, seed: int = 0) -> QA:
     return QA.from_rows((rows[i] for i in order), "our own questions", n)
 
 
-def on_samples(model: Any, n: int | None = None, *, seed: int = 0, **more: Any) -> Any:
-    """Run the study on our own questions.
+def on_samples(
+    model: Any, n: int | None = None, *, seed: int = 0, template: str | None = "short", **more: Any
+) -> Any:
+    """Run the study on our own questions, asked for short answers.
 
     Args:
         model: A loaded model.
         n: How many questions; all if None. The group reading needs 30 right and 30 wrong answers.
         seed: Chooses the questions, and everything else that `run` draws.
+        template: How they are asked (see `Settings`).
         **more: Handed to `run`.
 
     Returns:
         The dataset of `run`.
     """
-    return run(model, own_questions(n, seed), seed=seed, **more)
+    return run(model, own_questions(n, seed), seed=seed, template=template, **more)

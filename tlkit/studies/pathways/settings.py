@@ -1,13 +1,11 @@
 """What a pathways study is asked to do, checked before any model work."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from tlkit.errors import SpecError
 from tlkit.prompts.qa import QA
-from tlkit.studies.answers import Stop
-from tlkit.studies.pathways.examples import Mode
 from tlkit.studies.pathways.group import Probing
 from tlkit.studies.probes import STRENGTH
 
@@ -27,7 +25,8 @@ class Settings:
         mode: How edges are cut: ``"zero"`` the weights, or ``"-inf"`` the scores.
         layers: Layers of the intervention reading; all if None.
         chat: Whether to ask through the chat template; if None, where there is one.
-        template: What is asked, with ``{question}`` in it.
+        template: What is asked, with ``{question}`` in it, or ``"short"`` for four examples with
+            short answers before it (see `tlkit.studies.answers.answer`).
         stop: Where an answer ends (see `tlkit.studies.answers.answer`).
         max_new_tokens: Most tokens of an answer.
         folds: Folds of questions; probes are asked of questions that they have not seen.
@@ -39,15 +38,15 @@ class Settings:
     """
 
     readings: tuple[str, ...] = READINGS
-    mode: Mode = "zero"
+    mode: Any = "zero"
     layers: tuple[int, ...] | None = None
     chat: bool | None = None
     template: str | None = None
-    stop: Stop = "sentence"
+    stop: Any = "sentence"
     max_new_tokens: int = 48
     folds: int = 5
     seeds: tuple[int, ...] = (0, 1, 2)
-    c: float = STRENGTH
+    c: float | int = STRENGTH
     balanced: bool = True
     seed: int = 0
     min_examples: int = MIN_EXAMPLES
@@ -111,7 +110,7 @@ class Settings:
         return asdict(self)
 
 
-def named_sets(qa: QA | Mapping[str, QA] | Iterable[QA]) -> dict[str, QA]:
+def named_sets(qa: Any) -> dict[str, QA]:
     """Sets of questions by name.
 
     Raises:
@@ -128,6 +127,7 @@ def named_sets(qa: QA | Mapping[str, QA] | Iterable[QA]) -> dict[str, QA]:
         if len(named) < len(several):
             raise SpecError("Two sets of questions have one name; give a mapping of names to sets.")
     _check(list(named.values()))
+    named = {name: replace(one, name=name) for name, one in named.items()}
     if not named:
         raise SpecError("pathways needs questions, such as tk.QA.from_jsonl(path).")
     return named

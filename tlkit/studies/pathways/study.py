@@ -3,7 +3,7 @@
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from tlkit.studies.pathways.settings import Settings, named_sets
 
 def run(
     model: Any,
-    qa: QA | Mapping[str, QA] | Iterable[QA],
+    qa: Any,
     *,
     engine: str = "packed",
     store: str | Path | None = None,
