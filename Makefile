@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 REPORT ?= report.html
-PYTEST_ARGS ?=
+PYTEST_ARGS ?= -n 2 --dist loadfile
 export TLKIT_EXTRA_DATA
 
 .DEFAULT_GOAL := help
@@ -36,7 +36,7 @@ types: $(STAMP) ## basedpyright
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
 pytest: $(STAMP) ## tests and doctests only
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 bench: $(STAMP) ## time sweeps against TransformerLens (run nothing else meanwhile)
 	$(BIN)/python benchmarks/patching.py
