@@ -17,6 +17,8 @@ from tlkit.spec.interventions import Ablate, Patch
 from tlkit.spec.sites import COMPONENTS, EDGES, HEADS, Site
 from tlkit.spec.sweeps import Condition, Sweep
 
+# The run-time type checker draws from `random` while hypothesis draws; nothing here does.
+pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 FAMILIES = ("llama3", "gptj", "mistral")
 BUDGETS = (20_000, "64KiB", "1GiB")
 quick = settings(
