@@ -27,9 +27,9 @@ INTRODUCTION = """Each map asks where a small language model keeps its answer. T
 prompts that differ in a word and have different answers; one activation of the first run is put
 into the second, and the map shows how far the answer comes back: 0 is the second prompt's answer,
 1 the first one's. Every cell is an exact run, not an estimate."""
-QUESTIONS = 90
+QUESTIONS = 80
 """How many of our questions are asked: enough for groups, few enough for a demo."""
-LAYERS = 6
+LAYERS = 4
 """About how many layers the intervention reading looks at."""
 PATHWAYS = """The model answers questions, and probes read off whether an answer is right. Then the
 question's subject is cut off from everything behind it: where the verdict turns, it was drawn from
