@@ -46,7 +46,7 @@ class Sweep:
     ) -> None:
         self.template = template
         self.given = tuple(given)
-        self.axes = {name: tuple(values) for name, values in axes.items()}
+        self.axes = {name: tuple(map(_plain, values)) for name, values in axes.items()}
         _check_axes(template, self.axes)
         cells = [
             dict(zip(self.axes, cell, strict=True))
@@ -85,6 +85,11 @@ class Sweep:
         return {"layers": "layer", "heads": "head", "queries": "query", "keys": "key"}.get(
             axis, axis
         )
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of numpy and torch as Python's; anything else as it is."""
+    return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
 def _site_fields(template: AnyIntervention) -> tuple[str, ...]:
