@@ -20,11 +20,10 @@ from tlkit.studies.answer_store import AnswerStore, stop_tokens
 BASE, CHAT = "Q: {question}\nA:", "{question}"
 """How a base model and a chat model are asked."""
 SHORT = (
-    "Q: What is the largest ocean?\nA: Pacific\n\nQ: Who composed The Four Seasons?\n"
-    "A: Antonio Vivaldi\n\nQ: How many days are in a week?\nA: 7\n\nQ: What do bees make?\n"
-    "A: honey\n\nQ: {question}\nA:"
+    "Q: Who composed The Four Seasons?\nA: Antonio Vivaldi\n\nQ: What do bees make?\nA: honey\n\n"
+    "Q: {question}\nA:"
 )
-"""Four examples that make most models answer in a word or two, chat models too: a sentence restates
+"""Two examples that make most models answer in a word or two, chat models too: a sentence restates
 the question, and the verdict can then be read from the restatement."""
 
 
@@ -114,7 +113,7 @@ def answer(
         chat: Whether to ask through the chat template, thinking mode off; if None, where the
             tokenizer has one.
         template: What is asked, with ``{question}`` in it; by default the bare question for a
-            chat model and ``Q: {question}\nA:`` for a base model; ``"short"`` puts four examples
+            chat model and ``Q: {question}\nA:`` for a base model; ``"short"`` puts two examples
             with short answers before it (`SHORT`), as for a base model.
         stop: Where an answer ends: at its first sentence that says something or the end of its
             line (``"sentence"``), at the end of its line, or with the model's turn.

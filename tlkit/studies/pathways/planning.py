@@ -10,8 +10,8 @@ from tlkit.prompts.tokens import tokenizer_of
 from tlkit.studies.answers import ask, how_asked, located
 from tlkit.studies.pathways.settings import Settings, named_sets
 
-EXPECTED = 16
-"""Tokens of an answer that the plan reckons with; the real number shows when it is there."""
+EXPECTED, EXPECTED_SHORT = 16, 4
+"""Tokens of an answer, and of a short one, that the plan reckons with."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class PathwaysPlan:
     Attributes:
         questions: Questions per set.
         prompt_tokens: Tokens of all prompts.
-        new_tokens: Tokens of all answers, reckoned with `EXPECTED` each.
+        new_tokens: Tokens of all answers, reckoned with 16 each, or 4 for short ones.
         lanes: Knockouts and patches, each of one example.
         token_layers: Tokens times blocks that are computed.
         plain_token_layers: The same with one full forward pass for each layer and example.
@@ -66,7 +66,8 @@ def plan(model: Any, qa: Any, **choices: Any) -> PathwaysPlan:
     settings = Settings.of(choices).checked(parts.n_layers)
     tokenizer = tokenizer_of(model)
     chat, template = how_asked(tokenizer, settings.chat, settings.template)
-    new = min(EXPECTED, settings.max_new_tokens)
+    short = EXPECTED_SHORT if settings.template == "short" else EXPECTED
+    new = min(short, settings.max_new_tokens)
     lengths, behind = [], []
     for questions in named.values():
         for question in questions:

@@ -25,7 +25,7 @@ class Settings:
         mode: How edges are cut: ``"zero"`` the weights, or ``"-inf"`` the scores.
         layers: Layers of the intervention reading; all if None.
         chat: Whether to ask through the chat template; if None, where there is one.
-        template: What is asked, with ``{question}`` in it, or ``"short"`` for four examples with
+        template: What is asked, with ``{question}`` in it, or ``"short"`` for two examples with
             short answers before it (see `tlkit.studies.answers.answer`).
         stop: Where an answer ends (see `tlkit.studies.answers.answer`).
         max_new_tokens: Most tokens of an answer.
