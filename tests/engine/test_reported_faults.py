@@ -13,9 +13,10 @@ import torch
 
 from tlkit.engine.generate import greedy
 from tlkit.engine.generating import generate
+from tlkit.engine.hooked import run_hooked
 from tlkit.engine.patterns import patterns
 from tlkit.engine.run import run
-from tlkit.errors import SpecError
+from tlkit.errors import EngineError, SpecError
 from tlkit.models.bridge import Parts
 from tlkit.prompts.prompts import Prompts
 from tlkit.spec.attention import Knockout
@@ -109,6 +110,17 @@ def test_users_own_hook_survives_and_fires(model):
         assert seen == [1]
     finally:
         model.reset_hooks()
+
+
+def test_hook_that_does_nothing_is_an_error(tiny_bridge):
+    """Hooks on norms silently did nothing: norms are no sites, and a silent hook is an error."""
+    with pytest.raises(SpecError, match="There is no site 'ln1'; the sites are"):
+        Site("ln1", layer=0)
+    parts = Parts(tiny_bridge("neox"))
+    # TransformerLens has this hook point and never fires it on GPT-NeoX.
+    silent = {"blocks.0.attn.hook_rot_q": [lambda value, name: value * 0]}
+    with pytest.raises(EngineError, match="hook_rot_q never fired, so nothing was done"):
+        run_hooked(parts, [5, 60, 61], silent)
 
 
 def test_one_head_of_a_grouped_rotary_model(model):
