@@ -61,17 +61,35 @@ def test_an_example_of_its_own():
     )
 
 
-def test_pathways_draw_a_line_a_data_set_and_anchor(rng):
+def test_pathways_draw_a_line_a_data_set_and_group(rng):
     values = rng.normal(size=(4, 2, 6, 9))
     ds = build(
-        {"delta_p": (("dataset", "anchor", "layer", "example"), values)},
-        {"dataset": ["a", "b", "c", "d"], "anchor": ["Q-anchored", "A-anchored"]},
+        {"delta_p": (("dataset", "group", "layer", "example"), values)},
+        {"dataset": ["a", "b", "c", "d"], "group": ["Q-anchored", "A-anchored"]},
         {"study": "pathways"},
-        axes=["anchor"],
     )
     lines = [trace for trace in plot(ds).data if trace.fill is None]
     assert {line.line.dash for line in lines} == {"solid", "dash"}
     np.testing.assert_allclose(lines[3].y, values[1, 1].mean(-1))
+
+
+def test_a_pathways_study_is_drawn_by_group_with_its_control(rng):
+    values = rng.normal(size=(1, 6, 90)).astype("f4")
+    turned = rng.random((1, 6, 90)) < 0.5
+    dims = ("dataset", "layer", "example")
+    ds = build(
+        {
+            "delta_p": (dims, values),
+            "delta_p_control": (dims, values / 10),
+            "q_anchored": (dims, turned),
+        },
+        {"dataset": ["popqa"]},
+        {"study": "pathways", "min_examples": 2},
+    )
+    lines = [trace for trace in plot(ds).data if trace.fill is None]
+    assert [line.line.dash for line in lines] == ["solid", "dash", "dot"]
+    assert lines[2].name == "random tokens (n = 90)"
+    np.testing.assert_allclose(lines[0].y[2], values[0, 2][turned[0, 2]].mean(), rtol=1e-4)
 
 
 def test_layer_probes_are_models_by_layers_for_each_site(rng):

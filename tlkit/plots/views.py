@@ -31,7 +31,7 @@ class View:
 
 
 VIEWS: dict[str, View] = {
-    "pathways": View("delta_p", lines="dataset", dash="anchor", panel="model"),
+    "pathways": View("delta_p", lines="dataset", dash="group", panel="model"),
     "conditions": View("attention_weight", x="pos", lines="condition"),
     "logit_lens": View("value", lines="metric"),
     "direct_logit_attribution": View("head_attribution", x="head", y="layer"),
@@ -68,6 +68,8 @@ def plot(
     Raises:
         SpecError: more dimensions are left than a picture has, with what to select.
     """
+    if ds.attrs.get("study") == "pathways" and variable is None:
+        ds = _by_group(ds)
     view = VIEWS.get(str(ds.attrs.get("study", "")))
     if view is not None and variable in (None, view.variable) and view.variable in ds.data_vars:
         return _usual(view, ds, metric, example, select, title)
@@ -89,6 +91,15 @@ def plot(
         f"has two of them: choose a place, e.g. plot(ds, select={{'{free[-1]}': "
         f"{example_label!r}}})."
     )
+
+
+def _by_group(ds: xr.Dataset) -> xr.Dataset:
+    """The curves of a pathways study, its first reading that was measured."""
+    if "q_anchored" not in ds and "delta_p_intervention" not in ds:
+        return ds
+    from tlkit.studies.pathways.reading import curves
+
+    return curves(ds)
 
 
 def _usual(
