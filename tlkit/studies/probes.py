@@ -186,8 +186,8 @@ def halves(labels: np.ndarray, groups: Sequence[str], seed: int) -> np.ndarray:
     of_first: dict[str, bool] = {}
     turn = {0: True, 1: True}
     for i in np.random.default_rng([seed, 1]).permutation(len(groups)).tolist():
-        if groups[i] not in of_first:
-            label = int(labels[i])
-            of_first[groups[i]] = turn[label]
+        name, label = str(groups[i]), int(labels[i])
+        if name not in of_first:
+            of_first[name] = turn[label]
             turn[label] = not turn[label]
-    return np.array([of_first[group] for group in groups])
+    return np.array([of_first[str(group)] for group in groups])
