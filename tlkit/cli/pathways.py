@@ -27,7 +27,7 @@ from tlkit.cli.output import Output
 from tlkit.errors import SpecError
 
 ENDINGS = (".html", ".zarr", ".csv")
-TITLES = {
+TITLES: dict[Any, str] = {
     "group": "Groups by verdict flip",
     "held_out": "Groups found by other probes",
     "knockout": "Knockout at question and answer",
