@@ -48,6 +48,7 @@ def test_nothing_fails_on_a_right_model_and_what_does_not_apply_says_so(tiny_bri
     assert told == [(i + 1, STAGES) for i in range(STAGES)]
 
 
+@pytest.mark.slow
 def test_the_embedded_model(embedded):
     found = by_name(checks.run(embedded))
     assert {name for name, check in found.items() if check.passed is False} == set()
