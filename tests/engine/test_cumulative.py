@@ -38,7 +38,7 @@ def measured(model, prompts, *knockouts, layers=(0, 1, 2), **how):
 def test_every_k_equals_a_sweep_over_layer_lists(tiny_bridge, family, mode, prompts):
     model = tiny_bridge(family)
     knockouts = [Knockout(keys=name, mode=mode) for name in SPANS]
-    values, base = measured(model, prompts, *knockouts)
+    values, _, base = measured(model, prompts, *knockouts)
     for cell, knockout in enumerate(knockouts):
         sweep = Sweep(knockout, layers=[tuple(range(k + 1)) for k in range(3)])
         loop = run(model, prompts, sweep, AnswerProb(), engine="reference")
@@ -50,9 +50,9 @@ def test_every_k_equals_a_sweep_over_layer_lists(tiny_bridge, family, mode, prom
 
 def test_the_slow_twin_and_small_groups_agree(tiny_bridge, prompts):
     model, knockout = tiny_bridge("llama"), Knockout(keys="verb")
-    values, base = measured(model, prompts, knockout)
-    slow, slow_base = measured(model, prompts, knockout, packed=False)
-    small, _ = measured(model, prompts, knockout, budget=1)
+    values, _, base = measured(model, prompts, knockout)
+    slow, _, slow_base = measured(model, prompts, knockout, packed=False)
+    small, _, _ = measured(model, prompts, knockout, budget=1)
     np.testing.assert_allclose(values, slow, rtol=1e-4)
     np.testing.assert_allclose(base, slow_base, rtol=1e-4)
     np.testing.assert_allclose(values, small, rtol=1e-5)
@@ -60,10 +60,10 @@ def test_the_slow_twin_and_small_groups_agree(tiny_bridge, prompts):
 
 def test_some_layers_and_edits_that_begin_late(tiny_bridge, prompts):
     model = tiny_bridge("llama")
-    values, _ = measured(model, prompts, Knockout(keys="verb"))
-    some, _ = measured(model, prompts, Knockout(keys="verb"), layers=(0, 2))
+    values, _, _ = measured(model, prompts, Knockout(keys="verb"))
+    some, _, _ = measured(model, prompts, Knockout(keys="verb"), layers=(0, 2))
     np.testing.assert_allclose(some, values[:, [0, 2]], rtol=1e-5)
-    late, base = measured(model, prompts, Knockout(keys="verb", layers=[1]))
+    late, _, base = measured(model, prompts, Knockout(keys="verb", layers=[1]))
     np.testing.assert_array_equal(late[0, 0], base)
     np.testing.assert_allclose(late[0, 1], late[0, 2], rtol=1e-5)
     assert (late[0, 1] != base).all()
@@ -72,5 +72,5 @@ def test_some_layers_and_edits_that_begin_late(tiny_bridge, prompts):
 def test_where_no_edge_can_be_cut_the_value_is_the_base_runs(tiny_bridge):
     prompts = Prompts.from_tokens(CLEAN[:2], answers=[[7], [8]])
     for packed in (True, False):
-        values, base = measured(tiny_bridge("llama"), prompts, Knockout(keys=-1), packed=packed)
+        values, _, base = measured(tiny_bridge("llama"), prompts, Knockout(keys=-1), packed=packed)
         np.testing.assert_array_equal(values, np.broadcast_to(base, values.shape))

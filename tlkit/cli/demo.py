@@ -107,7 +107,7 @@ def _patched(model: Any, kind: str, bar: Any, seed: int) -> tuple[list[Any], lis
 
 def _pathways(model: Any, bar: Any, seed: int) -> list[Any]:
     """ΔP of our own questions in both readings."""
-    from tlkit.cli.pathways import sections
+    from tlkit.cli.pathways_page import sections
     from tlkit.studies import pathways
 
     blocks = int(model.cfg.n_layers)

@@ -1,5 +1,6 @@
 """``tlkit pathways``: is a verdict about an answer drawn from the question or from the answer?"""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -24,15 +25,57 @@ from tlkit.cli.options import (
     remove_run,
 )
 from tlkit.cli.output import Output
+from tlkit.cli.pathways_page import sections
 from tlkit.errors import SpecError
 
 ENDINGS = (".html", ".zarr", ".csv")
-TITLES: dict[Any, str] = {
-    "group": "Groups by verdict flip",
-    "held_out": "Groups found by other probes",
-    "knockout": "Knockout at question and answer",
-    "patch": "Patching at question and answer",
-}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for."""
+
+    qa: list[Path]
+    model: str
+    out: Path | None
+    n: int | None
+    fields: str | None
+    choices: dict[str, Any]
+    every: int
+    budget: str | None
+    dtype: Any
+    device: str | None
+    engine: str
+    plan: bool
+    as_json: bool
+    resume: bool
+    overwrite: bool
+
+    def sets(self) -> list[Any]:
+        """The questions; what cannot be is refused before a model is loaded."""
+        only_one(resume=self.resume, overwrite=self.overwrite)
+        check_device(self.device)
+        if not self.qa:
+            raise SpecError("pathways needs --qa QUESTIONS.jsonl; it may be given several times.")
+        if self.out is None and not self.plan and not self.as_json:
+            raise SpecError("pathways needs --out NAME.html, .zarr or .csv (or --plan, or --json).")
+        if self.out is not None and not self.plan:
+            check_out(self.out, ENDINGS, resume=self.resume, overwrite=self.overwrite)
+        from tlkit.engine.budget import bytes_of
+        from tlkit.prompts.qa import QA
+        from tlkit.prompts.read import parse_fields
+
+        bytes_of(self.budget)
+        named = [path.stem for path in self.qa]
+        if len(set(named)) < len(named):
+            raise SpecError("Two files of --qa have one name; rename one, curves are called by it.")
+        fields = parse_fields(self.fields)
+        return [QA.from_jsonl(path, fields, self.n) for path in self.qa]
+
+    @property
+    def store(self) -> Path | None:
+        """Where the study is kept while it goes on."""
+        return self.out if self.out is not None and self.out.suffix == ".zarr" else None
 
 
 def pathways(
@@ -52,7 +95,31 @@ def pathways(
     mode: Annotated[
         Literal["zero", "-inf"], typer.Option("--mode", help="Cut weights, or scores.")
     ] = "zero",
+    every: Annotated[
+        int, typer.Option("--every", min=1, help="Intervene at every N-th layer only.")
+    ] = 1,
+    chat: Annotated[
+        bool | None,
+        typer.Option("--chat/--no-chat", help="Ask through the chat template; default: if any."),
+    ] = None,
+    template: Annotated[
+        str | None,
+        typer.Option("--template", help="What is asked, with {question}; or short: two examples."),
+    ] = None,
+    max_new_tokens: Annotated[
+        int, typer.Option("--max-new-tokens", min=1, help="Most tokens of an answer.")
+    ] = 48,
+    folds: Annotated[int, typer.Option("--folds", min=2, help="Folds of questions.")] = 5,
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=1, help="How many divisions into folds.")
+    ] = 3,
+    min_examples: Annotated[
+        int, typer.Option("--min-examples", min=2, help="Smaller groups and classes are left out.")
+    ] = 30,
     fields: FieldsOption = None,
+    budget: Annotated[
+        str | None, typer.Option("--budget", help="Memory besides the weights, as 4GiB.")
+    ] = None,
     seed: SeedOption = 0,
     dtype: DtypeOption = None,
     device: DeviceOption = None,
@@ -63,59 +130,48 @@ def pathways(
     overwrite: OverwriteOption = False,
 ) -> None:
     """Answer questions, and measure ΔP against layer for question and answer anchored pathways."""
-    only_one(resume=resume, overwrite=overwrite)
-    check_device(device)
-    if not qa:
-        raise SpecError("pathways needs --qa QUESTIONS.jsonl; it may be given several times.")
-    if out is None and not plan and not as_json:
-        raise SpecError("pathways needs --out NAME.html, .zarr or .csv (or --plan, or --json).")
-    if out is not None:
-        check_out(out, ENDINGS, resume=resume, overwrite=overwrite)
-    from tlkit.prompts.qa import QA
-    from tlkit.prompts.read import parse_fields
+    choices = {
+        "readings": ("group", "intervention") if reading == "both" else (reading,),
+        "mode": mode, "chat": chat, "template": template, "max_new_tokens": max_new_tokens,
+        "folds": folds, "seeds": tuple(range(seed, seed + seeds)), "seed": seed,
+        "min_examples": min_examples,
+    }  # fmt: skip
+    request = Request(
+        list(qa or ()), model, out, n, fields, choices, every, budget, dtype, device, engine,
+        plan, as_json, resume, overwrite,
+    )  # fmt: skip
+    _pathways(request, request.sets())
 
-    renamed = parse_fields(fields)
-    sets = [QA.from_jsonl(path, renamed, n) for path in qa]
-    store = out if out is not None and out.suffix == ".zarr" else None
-    readings = ("group", "intervention") if reading == "both" else (reading,)
-    choices: dict[str, Any] = {"readings": readings, "mode": mode, "seed": seed}
-    with Output(as_json) as output, keeping(store), output.progress() as bar:
+
+def _pathways(request: Request, sets: list[Any]) -> None:
+    with Output(request.as_json) as output, keeping(request.store), output.progress() as bar:
         from tlkit.models.load import HookedTransformer
+        from tlkit.prompts.qa import describe_dropped
         from tlkit.studies import pathways as study
 
-        output.say(f"Loading {model} …")
-        loaded = HookedTransformer.from_pretrained(model, dtype=dtype, device=device)
-        if plan:
-            cost = study.plan(loaded, sets, **choices)
+        for one in sets:
+            output.say(describe_dropped(one))
+        output.say(f"Loading {request.model} …")
+        model = HookedTransformer.from_pretrained(
+            request.model, dtype=request.dtype, device=request.device
+        )
+        layers = range(0, int(model.cfg.n_layers), request.every)
+        choices = {**request.choices, "layers": layers}
+        if request.plan:
+            cost = study.plan(model, sets, **choices)
             output.result({"plan": cost.as_dict()}, str(cost))
             return
-        if store is not None and overwrite:
-            remove_run(store)
-        found = study.run(loaded, sets, engine=engine, store=store, stages=bar.stage, **choices)
-        if out is not None and store is None:
-            _write(found, out, model)
-        _show(output, found, out)
-
-
-def sections(found: Any) -> list[Any]:
-    """A report's sections: each reading's figure, the table, and how it was run."""
-    from tlkit.plots import Section, curve
-    from tlkit.studies import pathways as study
-
-    made = []
-    for reading, title in TITLES.items():
-        try:
-            drawn = study.curves(found, reading)
-        except SpecError as error:
-            made.append(Section(title, [str(error)]))
-            continue
-        figure = curve(
-            drawn, "layer", variable="delta_p", lines="dataset", dash="group", title=title
-        )
-        made.append(Section(title, [drawn.attrs["caption"], figure]))
-    rows = [Section("ΔP at some layers", [study.table(found)])]
-    shares = Section("Answers", [study.share_right(found)])
-    return [*made, *rows, shares, Section("How it was run", [dict(found.attrs)])]
+        if request.store is not None and request.overwrite:
+            remove_run(request.store)
+        found = study.run(
+            model, sets, engine=request.engine, store=request.store, budget=request.budget,
+            stages=bar.stage, **choices,
+        )  # fmt: skip
+        for reason in study.reasons(found):
+            output.say(reason)
+        if request.out is not None and request.store is None:
+            _write(found, request.out, request.model)
+        _show(output, found, request.out)
 
 
 def _write(found: Any, path: Path, model: str) -> None:
@@ -141,7 +197,11 @@ def _show(output: Output, found: Any, path: Path | None) -> None:
     for row in rows:
         numbers = [f"{row[name]:+.1f}" for name in ("delta_p", "low", "high")]
         shown = [str(row[name]) for name in ("reading", "dataset", "group", "layer")]
-        table.add_row(*shown, *numbers, str(row["n"]))
-    written = [] if path is None else [f"Wrote {path}."]
-    values = {"out": path, "delta_p": rows, "notes": found.attrs["notes"]}
+        table.add_row(*shown, *[n if n != "+nan" else "-" for n in numbers], str(row["n"]))
+    answers = study.counts(found).to_dict("records")
+    line = "; ".join(
+        f"{row['dataset']}: {row['right']} of {row['questions']} right" for row in answers
+    )
+    written = [line] if path is None else [line, f"Wrote {path}."]
+    values = {"out": path, "answers": answers, "delta_p": rows, "reasons": study.reasons(found)}
     output.result(values, table, *written)

@@ -6,6 +6,7 @@ of k branches off it behind block k. That halves the work of separate runs.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -32,10 +33,11 @@ def cumulative(
     conditions: Sequence[Sequence[Worked]],
     layers: Sequence[int],
     *,
+    others: Sequence[Sequence[Worked]] = (),
     packed: bool = True,
     budget: int | None = None,
     progress: Progress | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> "Found":
     """Measure a metric under each condition's edits of blocks up to and with k.
 
     Args:
@@ -44,29 +46,43 @@ def cumulative(
         metric: What is measured.
         conditions: Per condition and example its edits in all blocks.
         layers: The values of k, rising.
+        others: Per condition and example edits that are not cumulative, run on the same base run.
         packed: Whether to run packed, or one hooked forward pass per condition, k and example.
         budget: Bytes that may be taken besides the weights.
         progress: Called with (examples done, examples in all).
 
     Returns:
-        Values ``[condition, k, example]`` and the base run's ``[example]``. Where a condition has
-        no edit up to k the value is the base run's; where it is missing, NaN.
+        Values ``[condition, k, example]``, those of the others ``[other, example]``, and the base
+        run's ``[example]``. Where a condition has no edit (up to k) the value is the base run's;
+        where it is missing, NaN.
     """
     count = len(sequences.prompts)
-    values = np.full((len(conditions), len(layers), count), np.nan, dtype=np.float32)
-    base = np.zeros(count, dtype=np.float32)
+    found = Found(
+        np.full((len(conditions), len(layers), count), np.nan, dtype=np.float32),
+        np.full((len(others), count), np.nan, dtype=np.float32),
+        np.zeros(count, dtype=np.float32),
+    )
     if not packed:
-        _slowly(parts, sequences, metric, conditions, layers, values, base, progress)
-        return values, base
+        _slowly(parts, sequences, metric, conditions, layers, others, found, progress)
+        return found
     reading = Reading(metric, sequences, sequences.base, parts.device)
     for examples in example_groups(parts, sequences, 1, budget):
         group = _Branches(parts, sequences, [reading], examples)
         here = slice(examples.start, examples.stop)
-        base[here] = group.baseline(sequences.base)[0]
-        group.fill(conditions, layers, values, base)
+        found.base[here] = group.baseline(sequences.base)[0]
+        group.fill(conditions, layers, found)
+        group.fill_others(others, found)
         if progress:
             progress(examples.stop, count)
-    return values, base
+    return found
+
+
+class Found(NamedTuple):
+    """Values ``[condition, k, example]``, ``[other, example]``, and the base run's."""
+
+    values: np.ndarray
+    others: np.ndarray
+    base: np.ndarray
 
 
 def _upto(worked: Worked, k: int) -> Worked:
@@ -77,25 +93,35 @@ def _upto(worked: Worked, k: int) -> Worked:
 
 def _slowly(
     parts: Parts, sequences: Sequences, metric: Metric, conditions: Sequence[Sequence[Worked]],
-    layers: Sequence[int], values: np.ndarray, base: np.ndarray, progress: Progress | None,
+    layers: Sequence[int], others: Sequence[Sequence[Worked]], found: Found,
+    progress: Progress | None,
 ) -> None:  # fmt: skip
     """The same, each condition, k and example a hooked forward pass of its own."""
     backend = ReferenceBackend(parts, sequences, [metric])
-    base[:] = backend.baseline(sequences.base)[0]
+    found.base[:] = backend.baseline(sequences.base)[0]
+    todo: list[tuple[np.ndarray, tuple[int, ...], Worked]] = [
+        (found.values, (cell, at, example), _upto(whole, k))
+        for cell, several in enumerate(conditions)
+        for example, whole in enumerate(several)
+        for at, k in enumerate(layers)
+    ]
+    todo += [
+        (found.others, (cell, example), worked)
+        for cell, several in enumerate(others)
+        for example, worked in enumerate(several)
+    ]
     jobs, places = [], []
-    for cell, several in enumerate(conditions):
-        for example, whole in enumerate(several):
-            for at, k in enumerate(layers):
-                worked = _upto(whole, k)
-                if worked.status == "free":
-                    values[cell, at, example] = base[example]
-                elif worked.status == "run":
-                    places.append((cell, at, example))
-                    jobs.append(Job(cell, example, worked))
+    for array, place, worked in todo:
+        if worked.status == "free":
+            array[place] = found.base[place[-1]]
+        elif worked.status == "run":
+            places.append((array, place))
+            jobs.append(Job(place[0], place[-1], worked))
 
-    def finished(indices: Sequence[int], found: np.ndarray) -> None:
-        for index, value in zip(indices, found[0], strict=True):
-            values[places[index]] = value
+    def finished(indices: Sequence[int], values: np.ndarray) -> None:
+        for index, value in zip(indices, values[0], strict=True):
+            array, place = places[index]
+            array[place] = value
 
     backend.run(jobs, finished, progress)
 
@@ -103,30 +129,47 @@ def _slowly(
 class _Branches(PackedGroup):
     """Some examples, and lanes that branch off one another."""
 
+    def fill_others(self, others: Sequence[Sequence[Worked]], found: Found) -> None:
+        """Put in the values of these examples under conditions that are not cumulative."""
+        jobs: list[Job] = []
+        for cell, several in enumerate(others):
+            for example in self.examples:
+                worked = several[example]
+                if worked.status == "free":
+                    found.others[cell, example] = found.base[example]
+                elif worked.status == "run":
+                    jobs.append(Job(cell, example, worked))
+
+        def finished(indices: Sequence[int], values: np.ndarray) -> None:
+            for index, value in zip(indices, values[0], strict=True):
+                found.others[jobs[index].cell, jobs[index].example] = value
+
+        if jobs:
+            self.run(list(enumerate(jobs)), finished, CHUNK, GROUP_ROWS, lambda _: None)
+
     def fill(
-        self, conditions: Sequence[Sequence[Worked]], layers: Sequence[int], values: np.ndarray,
-        base: np.ndarray,
-    ) -> None:  # fmt: skip
-        """Put in the values of these examples."""
+        self, conditions: Sequence[Sequence[Worked]], layers: Sequence[int], found: Found
+    ) -> None:
+        """Put in the values of these examples under cumulative conditions."""
         todo: list[Lane] = []
         for cell, several in enumerate(conditions):
             for example in self.examples:
                 worked = _upto(several[example], max(layers))
                 if worked.status == "free":
-                    values[cell, :, example] = base[example]
+                    found.values[cell, :, example] = found.base[example]
                 elif worked.status == "run":
                     todo.append(make_lane(cell, example, worked, self.sequences))
         todo.sort(key=lambda lane: (lane.rows, lane.example))
         some: list[Lane] = []
         for lane in todo:
             if some and (sum(one.rows for one in some) + lane.rows) * len(layers) > GROUP_ROWS:
-                self._rise(some, layers, values)
+                self._rise(some, layers, found)
                 some = []
             some.append(lane)
         if some:
-            self._rise(some, layers, values)
+            self._rise(some, layers, found)
 
-    def _rise(self, wholes: Sequence[Lane], layers: Sequence[int], values: np.ndarray) -> None:
+    def _rise(self, wholes: Sequence[Lane], layers: Sequence[int], found: Found) -> None:
         """Run lanes with all edits, and their branches behind every other k."""
         lanes: list[tuple[Lane, int, Lane | None]] = [
             (one, len(layers) - 1, None) for one in wholes
@@ -134,7 +177,7 @@ class _Branches(PackedGroup):
         for at, k in enumerate(layers[:-1]):
             for one in wholes:
                 if k < one.entry:  # nothing is edited yet
-                    values[one.cell, at, one.example] = self._base_value(one.example)
+                    found.values[one.cell, at, one.example] = found.base[one.example]
                     continue
                 branch = Lane(one.cell, one.example, one.start, one.stop, k + 1, None)
                 lanes.append((branch, at, one))
@@ -157,9 +200,6 @@ class _Branches(PackedGroup):
             after=after,
         )  # fmt: skip
         with torch.no_grad():
-            found = self._values(own, packed.offsets, packed.run())[0]
-        for (lane, at, _), value in zip(lanes, found, strict=True):
-            values[lane.cell, at, lane.example] = value
-
-    def _base_value(self, example: int) -> float:
-        return float(self.baseline(self.sequences.base)[0, example - self.examples.start])
+            values = self._values(own, packed.offsets, packed.run())[0]
+        for (lane, at, _), value in zip(lanes, values, strict=True):
+            found.values[lane.cell, at, lane.example] = value

@@ -48,25 +48,7 @@ class Probe:
         Raises:
             SpecError: Only one class is there, or a feature is not finite.
         """
-        from sklearn.linear_model import LogisticRegression
-
-        x, y = np.asarray(features, dtype=np.float64), np.asarray(labels).astype(int)
-        if len(np.unique(y)) < 2:
-            raise SpecError(f"A probe needs examples of two classes; all {len(y)} are of one.")
-        if not np.isfinite(x).all():
-            raise SpecError("A probe needs finite activations; some of these are not.")
-        mean, scale = x.mean(0), x.std(0)
-        # Features that do not vary say nothing; rounding makes their deviation about 1e-16 of them.
-        scale = np.where(scale > 1e-12 * np.abs(mean), scale, np.inf)
-        z = (x - mean) / scale
-        span = _span(z) if len(z) < z.shape[1] else np.eye(z.shape[1])
-        model = LogisticRegression(
-            C=c, class_weight="balanced" if balanced else None, tol=1e-6, max_iter=2000
-        )
-        model.fit(z @ span, y)
-        coefficients, intercept = np.asarray(model.coef_), np.asarray(model.intercept_)
-        weight = span @ coefficients[0] / scale
-        return cls(weight, float(intercept[0] - mean @ weight))
+        return Trainer(features).fit(labels, c=c, balanced=balanced)
 
     def logits(self, features: np.ndarray) -> np.ndarray:
         """Log-odds of class 1 of ``[…, feature]``."""
@@ -87,6 +69,42 @@ class Probe:
         return Direction(torch.tensor(self.weight), site, "probe")
 
 
+class Trainer:
+    """Fits probes with any labels to the same activations, standardised once.
+
+    Args:
+        features: ``[example, feature]``, finite.
+
+    Raises:
+        SpecError: A feature is not finite.
+    """
+
+    def __init__(self, features: np.ndarray) -> None:
+        x = np.asarray(features, dtype=np.float64)
+        if not np.isfinite(x).all():
+            raise SpecError("A probe needs finite activations; some of these are not.")
+        self.mean, scale = x.mean(0), x.std(0)
+        # Features that do not vary say nothing; rounding makes their deviation about 1e-16 of them.
+        self.scale = np.where(scale > 1e-12 * np.abs(self.mean), scale, np.inf)
+        z = (x - self.mean) / self.scale
+        self.span = _span(z) if len(z) < z.shape[1] else np.eye(z.shape[1])
+        self.inside = z @ self.span
+
+    def fit(self, labels: np.ndarray, *, c: float = STRENGTH, balanced: bool = True) -> Probe:
+        """Fit scikit-learn's logistic regression (see `Probe.fit`)."""
+        from sklearn.linear_model import LogisticRegression
+
+        y = np.asarray(labels).astype(int)
+        if len(np.unique(y)) < 2:
+            raise SpecError(f"A probe needs examples of two classes; all {len(y)} are of one.")
+        model = LogisticRegression(
+            C=c, class_weight="balanced" if balanced else None, tol=1e-6, max_iter=2000
+        )
+        model.fit(self.inside, y)
+        weight = self.span @ model.coef_[0] / self.scale
+        return Probe(weight, float(model.intercept_[0] - self.mean @ weight))
+
+
 def _span(z: np.ndarray) -> np.ndarray:
     """An orthonormal basis ``[feature, rank]`` of the span of examples ``[example, feature]``."""
     values, vectors = np.linalg.eigh(z @ z.T)
@@ -103,10 +121,12 @@ class CrossFit(NamedTuple):
         probability: Name of a set of activations to ``[layer, example]``: the probability of
             class 1 by probes that were trained on other questions, averaged over seeds.
         auc: ``[layer, seed]`` on held-out questions of the set ``"base"``, averaged over folds.
+        auc_control: The same of probes that were taught shuffled labels; NaN if not asked for.
     """
 
     probability: dict[str, np.ndarray]
     auc: np.ndarray
+    auc_control: np.ndarray
 
 
 def cross_fitted(
@@ -119,7 +139,7 @@ def cross_fitted(
     c: float = STRENGTH,
     balanced: bool = True,
     among: np.ndarray | None = None,
-    shuffled: bool = False,
+    control: bool = False,
 ) -> CrossFit:
     """Train probes on the activations ``"base"``, and ask them of examples they have not seen.
 
@@ -132,8 +152,8 @@ def cross_fitted(
         c: Inverse strength of the penalty (see `Probe.fit`).
         balanced: See `Probe.fit`.
         among: bool ``[example]``, which examples may be trained on; all if None.
-        shuffled: Whether labels are shuffled within the training set: the control, whose AUC is
-            0.5 but for chance.
+        control: Whether probes are also taught labels that are shuffled within the training set,
+            whose AUC is 0.5 but for chance.
 
     Raises:
         SpecError: There are too few examples or questions of a class for so many folds.
@@ -141,19 +161,24 @@ def cross_fitted(
     labels = np.asarray(labels).astype(int)
     layers, count = features["base"].shape[:2]
     total = {name: np.zeros((layers, count)) for name in features}
-    scores = np.zeros((layers, len(seeds)))
+    score, chance = np.zeros((2, layers, len(seeds)))
     for at, seed in enumerate(seeds):
         generator = np.random.default_rng(seed)
         for train, test in divided(labels, groups, folds, seed):
             train = train if among is None else train[among[train]]
-            taught = generator.permutation(labels[train]) if shuffled else labels[train]
+            shuffled = generator.permutation(labels[train])
             for layer in range(layers):
-                base = features["base"][layer]
-                probe = Probe.fit(base[train], taught, c=c, balanced=balanced)
+                held_out = features["base"][layer][test]
+                trainer = Trainer(features["base"][layer][train])
+                probe = trainer.fit(labels[train], c=c, balanced=balanced)
                 for name, several in features.items():
                     total[name][layer, test] += probe.probability(several[layer][test])
-                scores[layer, at] += auc(probe.logits(base[test]), labels[test]) / folds
-    return CrossFit({name: one / len(seeds) for name, one in total.items()}, scores)
+                score[layer, at] += auc(probe.logits(held_out), labels[test]) / folds
+                if control:
+                    other = trainer.fit(shuffled, c=c, balanced=balanced)
+                    chance[layer, at] += auc(other.logits(held_out), labels[test]) / folds
+    mean = {name: one / len(seeds) for name, one in total.items()}
+    return CrossFit(mean, score, chance if control else np.full_like(chance, np.nan))
 
 
 def divided(

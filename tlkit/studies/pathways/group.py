@@ -98,21 +98,18 @@ def group_reading(
     """
     wrong = np.asarray(wrong).astype(int)
     first = halves(wrong, groups, probing.seed)
-    variants: list[dict[str, Any]] = [
-        {}, {"shuffled": True}, {"among": first}, {"among": ~first},
-    ]  # fmt: skip
+    variants: list[dict[str, Any]] = [{"control": True}, {"among": first}, {"among": ~first}]
     done = []
     for variant in variants:
         done.append(
             cross_fitted(
-                {"base": features["base"]} if "shuffled" in variant else features, wrong, groups,
-                folds=probing.folds, seeds=probing.seeds, c=probing.c, balanced=probing.balanced,
-                **variant,
+                features, wrong, groups, folds=probing.folds, seeds=probing.seeds, c=probing.c,
+                balanced=probing.balanced, **variant,
             )
         )  # fmt: skip
         if progress:
             progress(len(done), len(variants))
-    whole, chance, choosing, measuring = done
+    whole, choosing, measuring = done
     return {
         "p_wrong": whole.probability["base"],
         "p_wrong_knockout": whole.probability[CUT],
@@ -126,7 +123,7 @@ def group_reading(
         "q_anchored": turned(whole.probability["base"], whole.probability[CUT]),
         "q_anchored_held_out": turned(choosing.probability["base"], choosing.probability[CUT]),
         "probe_auc": whole.auc,
-        "probe_auc_control": chance.auc,
+        "probe_auc_control": whole.auc_control,
     }
 
 

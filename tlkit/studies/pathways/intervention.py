@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from tlkit.engine.cumulative import cumulative
-from tlkit.engine.run import run as run_sweep
+from tlkit.engine.edits import Compiler, Worked
 from tlkit.engine.sequences import Sequences
 from tlkit.engine.values import Progress
 from tlkit.models.bridge import Parts
@@ -27,7 +27,7 @@ from tlkit.prompts.spans import Span
 from tlkit.spec.interventions import Patch
 from tlkit.spec.metrics import AnswerProb
 from tlkit.spec.sites import Site
-from tlkit.spec.sweeps import Condition, Sweep
+from tlkit.spec.sweeps import Condition
 from tlkit.studies.pathways.examples import Example, Mode, cut, cut_written
 from tlkit.studies.pathways.partners import partners_of
 
@@ -67,28 +67,44 @@ def interventions(
         budget: Bytes that may be taken besides the weights.
         progress: Called with (done, total).
     """
-    parts = Parts(model)
-    prompts = answered(examples)
-    sequences = Sequences(prompts, "clean", forced=True)
-    blocks = range(parts.n_layers)
-    lengths = [sequences.length("clean", i) for i in range(len(examples))]
+    parts, partners = Parts(model), partners_of(examples, seed)
+    sequences = Sequences(with_partners(examples, partners), "clean", forced=True)
+    blocks, lengths = range(parts.n_layers), [len(e.ids) - 1 for e in examples]
     pairs = list(zip(examples, lengths, strict=True))
-    conditions = [
+    cuts = [
         [cut(e.question, length, blocks, mode) for e, length in pairs],
         [cut_written(e.prompt, length, blocks, mode) for e, length in pairs],
         [cut(e.control, length, blocks, mode) for e, length in pairs],
     ]
-    values, base = cumulative(
-        parts, sequences, AnswerProb(), conditions, layers, packed=packed, budget=budget,
+    found = cumulative(
+        parts, sequences, AnswerProb(), cuts, layers,
+        others=_patches(parts, sequences, partners, layers), packed=packed, budget=budget,
         progress=progress,
     )  # fmt: skip
-    change = 100.0 * (values - base)
-    partners = partners_of(examples, seed)
-    patched = _patched(model, examples, partners, layers, packed=packed, budget=budget)
-    return Interventions(
-        np.stack([change[:2], patched]), change[2], base,
-        np.array([partner is not None for partner in partners]),
-    )  # fmt: skip
+    change = 100.0 * (found.values - found.base)
+    patched = 100.0 * (found.others - found.base).reshape(2, len(layers), len(examples))
+    there = np.array([partner is not None for partner in partners])
+    return Interventions(np.stack([change[:2], patched]), change[2], found.base, there)
+
+
+def _patches(
+    parts: Parts, sequences: Sequences, partners: Sequence[int | None], layers: Sequence[int]
+) -> list[list[Worked]]:
+    """Patches from the partner's run, at the question at each layer, then at the answer."""
+    compiler = Compiler(sequences, parts.n_layers, parts.n_heads, parts.n_kv_heads)
+    lonely = Worked((), "missing")
+    conditions = [
+        Condition(f"{name} {layer}", (Patch(Site("resid_pre", layer, pos=name), "corrupted"),))
+        for name in ("question", "answer")
+        for layer in layers
+    ]
+    return [
+        [
+            lonely if partner is None else compiler.work_out(condition, i)
+            for i, partner in enumerate(partners)
+        ]
+        for condition in conditions
+    ]
 
 
 def answered(examples: Sequence[Example]) -> Prompts:
@@ -99,46 +115,27 @@ def answered(examples: Sequence[Example]) -> Prompts:
     )
 
 
-def _patched(
-    model: Any, examples: Sequence[Example], partners: Sequence[int | None],
-    layers: Sequence[int], *, packed: bool, budget: int | None,
-) -> np.ndarray:  # fmt: skip
-    """ΔP ``[group, layer, example]`` of patches from the paired question; NaN without one."""
-    out = np.full((2, len(layers), len(examples)), np.nan, dtype=np.float32)
-    there = [i for i, partner in enumerate(partners) if partner is not None]
-    if not there:
-        return out
-    prompts = _pairs(examples, partners, there)
-    sweep = Sweep.over([
-        Condition(f"{name} {layer}", (Patch(Site("resid_pre", layer, pos=name), "corrupted"),))
-        for name in ("question", "answer")
-        for layer in layers
-    ])  # fmt: skip
-    found = run_sweep(
-        model, prompts, sweep, AnswerProb(), on="clean",
-        engine="packed" if packed else "reference", budget=budget,
-    )  # fmt: skip
-    out[:, :, there] = 100.0 * found["effect"].values[0].reshape(2, len(layers), len(there))
-    return out
+def with_partners(examples: Sequence[Example], partners: Sequence[int | None]) -> Prompts:
+    """Each example's run, and the same run with the partner's question in place of its own.
 
-
-def _pairs(
-    examples: Sequence[Example], partners: Sequence[int | None], there: Sequence[int]
-) -> Prompts:
-    """Each example's run, and the same run with the partner's question in place of its own."""
-    own = [examples[i] for i in there]
-    others = [examples[partners[i] or 0] for i in there]
-    prompts = replace(
-        answered(own),
+    An example without a partner stands beside itself.
+    """
+    others = [
+        one if partner is None else examples[partner]
+        for one, partner in zip(examples, partners, strict=True)
+    ]
+    spans = {
+        "question": tuple(Span(one.question[0], one.question[-1] + 1) for one in examples),
+        # Behind the prompt's end: the engine puts all but the answer's last token there.
+        "answer": tuple(Span(one.exact.start - 1, len(one.ids) - 1) for one in examples),
+    }
+    return replace(
+        answered(examples),
         corrupted=tuple(
             other.ids[: other.prompt] + one.ids[one.prompt : one.exact.start]
-            for one, other in zip(own, others, strict=True)
+            for one, other in zip(examples, others, strict=True)
         ),
-        alignment=tuple(tuple(range(one.exact.start)) for one in own),
+        alignment=tuple(tuple(range(one.exact.start)) for one in examples),
+        spans=spans,
+        corrupted_spans=spans,
     )
-    spans = {
-        "question": tuple(Span(one.question[0], one.question[-1] + 1) for one in own),
-        # Behind the prompt's end: the engine puts all but the answer's last token there.
-        "answer": tuple(Span(one.exact.start - 1, len(one.ids) - 1) for one in own),
-    }
-    return replace(prompts, spans=spans, corrupted_spans=spans)

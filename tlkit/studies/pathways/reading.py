@@ -82,10 +82,8 @@ def _measured(ds: Any, reading: str) -> bool:
 
 
 def _why(ds: Any) -> str:
-    """The reasons that a study noted, in one sentence each."""
-    notes = json.loads(ds.attrs.get("notes", "{}"))
-    said = [f"{name}: {reason}" for name, note in notes.items() for reason in note["reasons"]]
-    return " ".join(said) or "ask for it with readings=[…]."
+    """The reasons that a study noted."""
+    return " ".join(reasons(ds)) or "ask for it with readings=[…]."
 
 
 def _grouped(ds: Any, reading: str) -> np.ndarray:
@@ -171,3 +169,45 @@ def share_right(ds: Any) -> Any:
                 "share": counts["right"] / len(said),
             })  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def aucs(ds: Any) -> Any:
+    """The probes' AUC beside that of probes taught shuffled labels, ready to be drawn.
+
+    Returns:
+        A Dataset: ``probe_auc`` (dataset, control, layer, seed).
+
+    Raises:
+        SpecError: No probes were trained.
+    """
+    if "probe_auc" not in ds or not bool(ds["probe_auc"].notnull().any()):
+        raise SpecError(f"No probes were trained; {_why(ds)}")
+    both = np.stack([ds["probe_auc"].values, ds["probe_auc_control"].values], axis=1)
+    return build(
+        {"probe_auc": (("dataset", "control", "layer", "seed"), both)},
+        {
+            "dataset": ds["dataset"].values.tolist(),
+            "control": ["true labels", "shuffled labels"],
+            "layer": ds["layer"].values.tolist(),
+            "seed": ds["seed"].values.tolist(),
+        },
+        dict(ds.attrs),
+    )
+
+
+def reasons(ds: Any) -> list[str]:
+    """Why numbers are missing, one sentence each, the set of questions first."""
+    notes = json.loads(ds.attrs.get("notes", "{}"))
+    return [f"{name}: {reason}" for name, note in notes.items() for reason in note["reasons"]]
+
+
+def counts(ds: Any) -> Any:
+    """What was found and what was not, per set of questions.
+
+    Returns:
+        A pandas DataFrame, one row per set.
+    """
+    import pandas as pd
+
+    notes = json.loads(ds.attrs.get("notes", "{}"))
+    return pd.DataFrame([{"dataset": name, **note["counts"]} for name, note in notes.items()])
