@@ -101,8 +101,9 @@ class Trainer:
             C=c, class_weight="balanced" if balanced else None, tol=1e-6, max_iter=2000
         )
         model.fit(self.inside, y)
-        weight = self.span @ model.coef_[0] / self.scale
-        return Probe(weight, float(model.intercept_[0] - self.mean @ weight))
+        slope, intercept = np.asarray(model.coef_)[0], np.asarray(model.intercept_)[0]
+        weight = self.span @ slope / self.scale
+        return Probe(weight, float(intercept - self.mean @ weight))
 
 
 def _span(z: np.ndarray) -> np.ndarray:
