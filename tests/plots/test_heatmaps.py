@@ -44,6 +44,13 @@ def test_cells_are_means_over_examples_in_layer_and_position_order(ds):
     assert figure.layout.yaxis.ticktext == ("5", "6", "9")
 
 
+def test_pointing_at_a_cell_says_how_many_prompts_have_it_where_that_differs(ds):
+    cells = heatmap(ds).data[0]
+    assert cells.customdata.tolist() == [[2, 0, 2, 1], [2, 2, 2, 1], [2, 2, 2, 1]]
+    assert cells.hovertemplate.endswith("mean of %{customdata} of 2<extra></extra>")
+    assert heatmap(ds, example=0).data[0].customdata is None
+
+
 def test_equal_tokens_keep_their_own_columns(ds):
     figure = heatmap(ds, example=0, metric="kl")
     assert list(figure.data[0].x) == [0, 1, 2, 3]

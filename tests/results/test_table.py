@@ -45,6 +45,13 @@ def test_cells_without_a_value_are_left_out(ds):
     assert {"layer": 10, "head": 0} not in [{k: r[k] for k in ("layer", "head")} for r in rows]
 
 
+def test_cells_that_few_examples_have_are_ranked_only_when_asked_for(ds):
+    (first,) = top(ds, 1, shared=0.6)
+    assert (first["head"], first["n"]) == (2, 2)
+    assert all(row["n"] == 2 for row in top(ds, 100, shared=0.6))
+    assert [row["n"] for row in top(ds, 2, shared=0.0)] == [2, 1]
+
+
 def test_unknown_names_are_refused_with_what_exists(ds):
     with pytest.raises(SpecError, match="no variable 'recovered': it has effect"):
         top(ds, variable="recovered")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +41,8 @@ def heatmap(
 ) -> go.Figure:
     """A heat map of two dimensions, averaged over examples or of one of them.
 
-    Cells without a number are grey. Every position keeps its own column, whatever the
+    Cells without a number are grey; where cells are means of unequally many, pointing at one says
+    of how many. Every position keeps its own column, whatever the
     tokens are; a tick shows the token of the example, or of all examples where they agree.
 
     Args:
@@ -69,6 +71,7 @@ def heatmap(
     scales = {dim: ticks(full, dim, **given.get(dim, {})) for dim in (x, y)}
     panels = [mean] if panel is None else [mean.isel({panel: i}) for i in range(mean.sizes[panel])]
     figure = _figure(panels, panel, x, y, scales)
+    _tell_counts(figure, full, over, (x, y, panel))
     shades = style.colours(mean, limits)
     bar = {"title": {"text": safe(units_of(mean))}}
     figure.update_layout(coloraxis={**shades, "colorbar": bar})
@@ -76,6 +79,24 @@ def heatmap(
     about = title if title is not None else _title(full, over, example, panel) + grey
     figure.update_layout(title={"text": safe(about)})
     return figure
+
+
+def _tell_counts(
+    figure: go.Figure, full: xr.DataArray, over: Sequence[str], kept: Sequence[str | None]
+) -> None:
+    """Where prompts of unequal length share a map: how many have each cell."""
+    counts = full.notnull().sum(over)
+    held = counts.values[counts.values > 0]
+    if held.size == 0 or held.min() == held.max():
+        return
+    counts = narrowed(counts, [d for d in kept if d])
+    x, y, panel = kept
+    total = math.prod(full.sizes[dim] for dim in over)
+    for i, trace in enumerate(figure.data):
+        part = counts if panel is None else counts.isel({panel: i})
+        trace.customdata = part.transpose(y, x).values
+        more = f"<br>mean of %{{customdata}} of {total}<extra></extra>"
+        trace.hovertemplate = trace.hovertemplate.replace("<extra></extra>", more)
 
 
 def _sides(mean: xr.DataArray, x: str | None, y: str | None, panel: str | None) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +21,7 @@ def top(
     metric: str | None = None,
     *,
     by: Literal["size", "value"] = "size",
+    shared: float = 0.5,
 ) -> list[dict[str, Any]]:
     """The n cells that lie furthest from 0 (or highest), averaged over examples.
 
@@ -29,6 +31,8 @@ def top(
         variable: what to rank.
         metric: which metric; the first one when not said.
         by: "size" ranks by distance from 0, "value" from the highest down.
+        shared: leave out cells that fewer than this share of the examples have; prompts of
+            unequal length make such cells, and one prompt's value is no mean.
 
     Returns:
         One dict a cell: its coordinates, `value` (the mean), `units`, `metric` where
@@ -40,16 +44,17 @@ def top(
     mean, count = data.mean(over), data.notnull().sum(over)
     flat = mean.values.ravel()
     key = np.abs(flat) if by == "size" else flat
-    order = [i for i in np.argsort(-key, kind="stable") if not np.isnan(flat[i])][:n]
-    shared = {"units": units_of(data)}
+    few = count.values.ravel() < shared * math.prod(data.sizes[dim] for dim in over)
+    order = [i for i in np.argsort(-key, kind="stable") if not (np.isnan(flat[i]) or few[i])][:n]
+    same = {"units": units_of(data)}
     if "metric" in data.coords and data.coords["metric"].ndim == 0:
-        shared["metric"] = data.coords["metric"].item()
+        same["metric"] = data.coords["metric"].item()
     rows = []
     for place in order:
         index = np.unravel_index(place, mean.shape)
         cell = {str(d): mean[d].values[i].item() for d, i in zip(mean.dims, index, strict=True)}
         rows.append(
-            {**cell, "value": float(flat[place]), "n": int(count.values.ravel()[place]), **shared}
+            {**cell, "value": float(flat[place]), "n": int(count.values.ravel()[place]), **same}
         )
     return rows
 

@@ -115,3 +115,21 @@ def test_delta_p_is_of_the_class_first_predicted():
     base, changed = np.array([0.9, 0.9, 0.2, 0.2]), np.array([0.4, 0.95, 0.7, 0.1])
     np.testing.assert_allclose(delta_p(base, changed), [-50, 5, -50, 10])
     assert turned(base, changed).tolist() == [True, False, True, False]
+
+
+def test_groups_of_noise_differ_unless_other_probes_choose_them():
+    """Nothing is told by these features: the gap of the plain groups is made by choosing them."""
+    rng = np.random.default_rng(5)
+    base = rng.normal(size=(1, 400, 24)).astype(np.float32)
+    moved = base + rng.normal(size=base.shape).astype(np.float32)
+    features = {"base": base, "knockout": moved, "control": base}
+    wrong = np.arange(400) % 2
+    found = group_reading(features, wrong, [f"q{i}" for i in range(400)], PROBING)
+
+    def gap(suffix=""):
+        turned_ones = found[f"q_anchored{suffix}"][0].astype(bool)
+        change = found[f"delta_p{suffix}"][0]
+        return change[turned_ones].mean() - change[~turned_ones].mean()
+
+    assert gap() < -10
+    assert abs(gap("_held_out")) < 3
