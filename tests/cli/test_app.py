@@ -71,7 +71,8 @@ def test_help_loads_no_model_library():
 
 def test_ctrl_c_ends_with_130_and_one_line():
     code = (
-        "import sys, time\n"
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # some shells ignore it
         "from tlkit.cli import app\n"
         "@app.app.command('wait')\n"
         "def wait():\n"

@@ -95,9 +95,7 @@ def pathways(
     mode: Annotated[
         Literal["zero", "-inf"], typer.Option("--mode", help="Cut weights, or scores.")
     ] = "zero",
-    every: Annotated[
-        int, typer.Option("--every", min=1, help="Intervene at every N-th layer only.")
-    ] = 1,
+    every: Annotated[int, typer.Option("--every", min=1, help="At every N-th layer only.")] = 1,
     chat: Annotated[
         bool | None,
         typer.Option("--chat/--no-chat", help="Ask through the chat template; default: if any."),
@@ -110,9 +108,7 @@ def pathways(
         int, typer.Option("--max-new-tokens", min=1, help="Most tokens of an answer.")
     ] = 48,
     folds: Annotated[int, typer.Option("--folds", min=2, help="Folds of questions.")] = 5,
-    seeds: Annotated[
-        int, typer.Option("--seeds", min=1, help="How many divisions into folds.")
-    ] = 3,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Divisions into folds.")] = 3,
     min_examples: Annotated[
         int, typer.Option("--min-examples", min=2, help="Smaller groups and classes are left out.")
     ] = 30,

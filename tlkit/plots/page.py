@@ -26,6 +26,7 @@ a { color: #0b62a8; } nav ul { padding-left: 20px; margin: 4px 0; }
 table { border-collapse: collapse; font-size: 14px; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: 4px 14px 4px 0; border-bottom: 1px solid #e6e9ed;
   vertical-align: top; overflow-wrap: anywhere; }
+th { overflow-wrap: normal; }
 td.number, th.number { text-align: right; padding: 4px 14px; }
 th[data-sort] { cursor: pointer; } th[data-sort]::after { content: " \\2195"; color: #9aa1ab; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; font-size: 13px; margin: 0; }
