@@ -4,7 +4,8 @@
 
 "Blocks 0 to k cut, the state behind block k read", for every k, on 32 questions with answers. The
 loop does what a user of TransformerLens would: for each k one batch of all questions up to block
-k, with the edges of blocks 0 to k set to 0 by hooks on the patterns, and no block behind k.
+k, with the edges of blocks 0 to k set to 0 by hooks on the patterns, and no block behind k (the
+last k's batch makes logits, too).
 """
 
 import sys
@@ -47,8 +48,10 @@ class Loop:
         with torch.no_grad():
             for k in range(self.model.cfg.n_layers):
                 hooks = [(f"blocks.{i}.attn.hook_pattern", self.cut) for i in range(k + 1)]
-                stream = self.model.run_with_hooks(self.ids, stop_at_layer=k + 1, fwd_hooks=hooks)
-                read.append(stream[rows, self.ends])
+                kept = []
+                hooks.append((f"blocks.{k}.hook_resid_post", lambda x, hook, to=kept: to.append(x)))
+                self.model.run_with_hooks(self.ids, stop_at_layer=k + 1, fwd_hooks=hooks)
+                read.append(kept[0][rows, self.ends])
         return torch.stack(read)
 
     def cut(self, pattern, hook):

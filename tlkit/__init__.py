@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tlkit.spec.readout import Metric
     from tlkit.spec.sites import Site
     from tlkit.spec.sweeps import Condition, Sweep
-    from tlkit.studies import lenses, patching, pathways
+    from tlkit.studies import conditions, lenses, patching, pathways, variance
     from tlkit.studies.probes import Probe
 
 # Where each public name lives. The imports above say the same to type checkers, and `__all__` is
@@ -51,7 +51,7 @@ _HOME = {
     "tlkit.spec.readout": ("Metric",),
     "tlkit.spec.sites": ("Site",),
     "tlkit.spec.sweeps": ("Condition", "Sweep"),
-    "tlkit.studies": ("lenses", "patching", "pathways"),
+    "tlkit.studies": ("conditions", "lenses", "patching", "pathways", "variance"),
     "tlkit.studies.probes": ("Probe",),
 }
 
@@ -83,6 +83,7 @@ __all__ = [
     "Sweep",
     "TlkitError",
     "capture",
+    "conditions",
     "generate",
     "lenses",
     "open",
@@ -94,6 +95,7 @@ __all__ = [
     "report",
     "run",
     "save",
+    "variance",
 ]
 
 _MODULE = {name: module for module, names in _HOME.items() for name in names}

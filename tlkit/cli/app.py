@@ -8,10 +8,12 @@ import typer
 
 from tlkit.cli.cache import cache
 from tlkit.cli.check import check
+from tlkit.cli.conditions import conditions
 from tlkit.cli.demo import demo
 from tlkit.cli.exits import exit_code
 from tlkit.cli.patch import patch
 from tlkit.cli.pathways import pathways
+from tlkit.cli.variance import variance
 
 app = typer.Typer(
     name="tlkit",
@@ -51,6 +53,8 @@ def tlkit(
 app.command("demo")(demo)
 app.command("patch")(patch)
 app.command("pathways")(pathways)
+app.command("conditions")(conditions)
+app.command("variance")(variance)
 app.command("cache")(cache)
 app.command("check")(check)
 

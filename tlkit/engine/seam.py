@@ -15,7 +15,7 @@ from torch import Tensor
 from tlkit.errors import EngineError
 from tlkit.models.bridge import Parts, unbridged
 
-NAME = "tlkit"
+NAME, UNMASKED = "tlkit", "tlkit_unmasked"
 _HARMLESS = {"position_ids", "cache_position", "position_embeddings"}
 
 
@@ -34,14 +34,16 @@ class Handler(Protocol):
 def _interface(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
     scaling: float | None = None, dropout: float = 0.0, softcap: float | None = None,
-    **others: Any,
+    sliding_window: int | None = None, **others: Any,
 ) -> tuple[Tensor, None]:  # fmt: skip
     strange = [n for n, x in others.items() if torch.is_tensor(x) and n not in _HARMLESS]
     if strange:
         raise EngineError(f"{type(module).__name__} adds {', '.join(strange)} to its attention.")
-    handler, layer = module.__dict__["_tlkit"]
+    handler, layer, masks = module.__dict__["_tlkit"]
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    return handler.attend(layer, query, key, value, attention_mask, scale, softcap), None
+    window = sliding_window or getattr(module, "sliding_window", None)
+    told = {} if masks else {"window": window}
+    return handler.attend(layer, query, key, value, attention_mask, scale, softcap, **told), None
 
 
 def _gptj(module: Any, handler: Handler, layer: int) -> Any:
@@ -60,11 +62,20 @@ def _register() -> None:
 
     AttentionInterface.register(NAME, _interface)
     AttentionMaskInterface.register(NAME, eager_mask)
+    AttentionInterface.register(UNMASKED, _interface)
+    AttentionMaskInterface.register(UNMASKED, _no_mask)
+
+
+def _no_mask(*_: Any, **__: Any) -> None:
+    """No mask, which would be of length x length."""
 
 
 @contextlib.contextmanager
-def seam(parts: Parts, handler: Handler) -> Iterator[Any]:
-    """The model's own modules, their attention computed by ``handler``; undone on leaving."""
+def seam(parts: Parts, handler: Handler, *, masks: bool = True) -> Iterator[Any]:
+    """The model's own modules, their attention computed by ``handler``; undone on leaving.
+
+    Without ``masks`` none is made, and ``attend`` is told of the sliding ``window`` instead.
+    """
     _register()
     with unbridged(parts.bridge) as hf:
         configs: dict[int, Any] = {
@@ -73,9 +84,9 @@ def seam(parts: Parts, handler: Handler) -> Iterator[Any]:
         before = [(config, config._attn_implementation) for config in configs.values()]
         try:
             for config in configs.values():
-                config._attn_implementation = NAME
+                config._attn_implementation = NAME if masks else UNMASKED
             for layer, attention in enumerate(parts.attentions):
-                attention.__dict__["_tlkit"] = (handler, layer)
+                attention.__dict__["_tlkit"] = (handler, layer, masks)
                 if hasattr(attention, "_attn") and hasattr(attention, "scale_attn"):
                     attention.__dict__["_attn"] = _gptj(attention, handler, layer)
             yield hf

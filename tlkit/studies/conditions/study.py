@@ -1,0 +1,141 @@
+"""`tk.conditions.run`: what a condition of the prompt does to heads' attention."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from tlkit.errors import SpecError
+from tlkit.models.bridge import Parts
+from tlkit.prompts.prompts import Prompts
+from tlkit.results.provenance import provenance
+from tlkit.results.schema import build, token_coords
+from tlkit.studies.conditions.compare import tests
+from tlkit.studies.conditions.measure import Measured, measure
+from tlkit.studies.conditions.transform import Changed, changed, named
+
+Progress = Callable[[int, int], None]
+UNITS = {
+    "entropy": "fraction", "entropy_rest": "fraction", "distance": "fraction",
+    "distance_rest": "fraction", "sink": "fraction", "affine_residual_in_place": "fraction",
+}  # fmt: skip
+
+
+def run(
+    model: Any,
+    prompts: Prompts,
+    conditions: Mapping[str, Any],
+    *,
+    layers: Iterable[int] | None = None,
+    queries: Literal["all", "original"] = "all",
+    first_token: bool = True,
+    seed: int = 0,
+    permutations: int | None = None,
+    progress: Progress | None = None,
+) -> Any:
+    """Compare heads' attention on the same prompts under several conditions.
+
+    Method: Shi et al. 2025 (arXiv:2510.01032); docs/studies/conditions.md says how it is read.
+
+    Args:
+        model: A loaded model.
+        prompts: `tk.Prompts`; their clean side is read.
+        conditions: Labels to conditions: None (the prompts as they are; added as ``"None"`` where
+            it is missing), `tk.Insert`, `Replace`, `System`, prompts of one's own, or an
+            intervention. The plain prompts are what the others are tested against.
+        layers: Which layers are read; all if None.
+        queries: Whose attention counts: ``"all"`` later tokens', inserted ones included, or the
+            ``"original"`` tokens' only.
+        first_token: Whether the first token's weight counts in tests: in many models it takes most
+            of the attention, whatever it is.
+        seed: Draws the tests' sign flips.
+        permutations: How many; if None, enough that the smallest p survives the correction over
+            all heads, and at least 10 000.
+        progress: Called with (conditions done, conditions in all).
+
+    Returns:
+        An xarray Dataset. ``attention_weight`` (condition, layer, head, pos, example): the mean
+        weight that later tokens give a token of the original prompt, inserted ones dropped; NaN
+        for the last token. ``entropy``, ``distance`` (of all keys, and ``_rest``: without the
+        first token) and ``sink_share`` (condition, layer, head, example). ``lambda_q``,
+        ``affine_residual`` and ``affine_residual_in_place``, where text was inserted.
+        ``effect_size``, ``p_value``, ``p_adjusted`` (condition, layer, head): the mean weight
+        per prompt against the plain prompts, paired (see `changed_heads`).
+
+    Raises:
+        SpecError: A condition cannot be carried out, or the request names what is not there.
+    """
+    started = time.perf_counter()
+    parts, labelled = Parts(model), named(conditions)
+    if queries not in ("all", "original"):
+        raise SpecError(f"queries={queries!r} is not known; use 'all' or 'original'.")
+    read = _layers(layers, parts)
+    changes = {
+        label: changed(model, prompts, label, condition) for label, condition in labelled.items()
+    }
+    _check_lengths(parts, prompts, changes)
+    base = next(label for label, condition in labelled.items() if condition is None)
+    found: dict[str, Measured] = {}
+    for label, change in changes.items():
+        found[label] = measure(model, prompts, change, read, queries, changes[base])
+        if progress:
+            progress(len(found), len(changes))
+    attrs = provenance(
+        model, prompts, study="conditions", engine="streaming", seed=seed, queries=queries,
+        first_token=first_token, baseline=base, conditions=_described(labelled),
+        merged_seams=sum(change.merged_seams for change in changes.values()),
+        seconds=round(time.perf_counter() - started, 3),
+    )  # fmt: skip
+    dataset = _dataset(found, prompts, read, attrs)
+    return tests(dataset, base, first_token=first_token, seed=seed, permutations=permutations)
+
+
+def _described(labelled: Mapping[str, Any]) -> str:
+    shown = {
+        label: one if one is None or not isinstance(one, Prompts) else "prompts"
+        for label, one in labelled.items()
+    }
+    return "; ".join(f"{label}: {one}" for label, one in shown.items())
+
+
+def _layers(layers: Iterable[int] | None, parts: Parts) -> list[int]:
+    read = sorted(set(range(parts.n_layers) if layers is None else layers))
+    wrong = [layer for layer in read if not 0 <= layer < parts.n_layers]
+    if wrong or not read:
+        raise SpecError(f"layers {wrong}: this model has layers 0 to {parts.n_layers - 1}.")
+    return read
+
+
+def _check_lengths(parts: Parts, prompts: Prompts, changes: Mapping[str, Changed]) -> None:
+    longest = int(getattr(parts.config, "max_position_embeddings", None) or 2**30)
+    for label, change in changes.items():
+        for example, ids in enumerate(change.ids):
+            if len(ids) > longest:
+                raise SpecError(
+                    f"Condition {label!r} makes prompt {example} {len(ids)} tokens long; the model "
+                    f"was made for {longest}."
+                )
+    short = [i for i, ids in enumerate(prompts.clean) if len(ids) < 2]
+    if short:
+        raise SpecError(f"Prompt {short[0]} has one token: no later one attends to anything.")
+
+
+def _dataset(
+    found: Mapping[str, Measured], prompts: Prompts, read: list[int], attrs: dict[str, Any]
+) -> Any:
+    dims = ("condition", "layer", "head", "example")
+    weight = np.stack([one.weight[read] for one in found.values()])
+    variables: dict[str, tuple] = {
+        "attention_weight": (("condition", "layer", "head", "pos", "example"), weight)
+    }
+    for name in dict.fromkeys(name for one in found.values() for name in one.rows):
+        empty = np.full_like(weight[0, :, :, 0], np.nan)
+        rows = [one.rows[name][read] if name in one.rows else empty for one in found.values()]
+        called = "sink_share" if name == "sink" else name
+        unit = UNITS.get(name)
+        variables[called] = (dims, np.stack(rows), *([unit] if unit else []))
+    labels: dict[str, Any] = {"condition": list(found), "layer": read}
+    if prompts.clean_tokens:
+        labels |= token_coords(prompts.clean_tokens)
+    return build(variables, labels, attrs)

@@ -1,0 +1,79 @@
+"""A variance study's curves, and the paired difference of two models."""
+
+from typing import Any
+
+import numpy as np
+
+from tlkit.errors import SpecError
+from tlkit.results.schema import build
+from tlkit.results.statistics import benjamini_hochberg, mean_interval, paired_permutation
+
+
+def by_layer(ds: Any, kind: str = "temporal") -> Any:
+    """One curve per model, ready to be drawn.
+
+    Args:
+        ds: What `run` gave.
+        kind: ``"temporal"``, ``"column"`` or ``"rank"``.
+
+    Returns:
+        A Dataset: ``layer_variance`` (model, layer, document).
+
+    Raises:
+        SpecError: There is no such kind.
+    """
+    return _one(ds, kind)[["layer_variance"]]
+
+
+def compare(
+    ds: Any, first: str, second: str, kind: str = "temporal", *, seed: int = 0,
+    permutations: int = 10_000,
+) -> Any:  # fmt: skip
+    """The difference of two models on the same documents, second minus first.
+
+    Args:
+        ds: What `run` gave.
+        first: A model's name.
+        second: Another's.
+        kind: Which variance.
+        seed: Draws the sign flips.
+        permutations: How many.
+
+    Returns:
+        A Dataset (layer): ``difference`` with ``low`` and ``high`` (95 %, Student's t over
+        documents), ``p_value`` (paired sign-flip test) and ``p_adjusted`` (Benjamini-Hochberg over
+        layers).
+
+    Raises:
+        SpecError: There is no such kind or model, or fewer than two documents.
+    """
+    names = ds["model"].values.tolist()
+    for name in (first, second):
+        if name not in names:
+            raise SpecError(f"There is no model {name!r}; there are {', '.join(names)}.")
+    if ds.sizes["document"] < 2:
+        raise SpecError("Two models are compared over at least two documents; there is one.")
+    values = _one(ds, kind)["layer_variance"]
+    one, two = (values.sel(model=name).values.astype(float) for name in (first, second))
+    interval = mean_interval(two - one)
+    test = paired_permutation(two, one, seed=seed, permutations=permutations)
+    units = "attention²"
+    return build(
+        {
+            "difference": (("layer",), interval.mean, units),
+            "low": (("layer",), interval.low, units),
+            "high": (("layer",), interval.high, units),
+            "p_value": (("layer",), test.p_value),
+            "p_adjusted": (("layer",), benjamini_hochberg(test.p_value)),
+        },
+        {"layer": ds["layer"].values.tolist()},
+        {**ds.attrs, "study": "variance difference", "kind": kind, "first": first,
+         "second": second, "documents_compared": int(np.max(test.n))},
+    )  # fmt: skip
+
+
+def _one(ds: Any, kind: str) -> Any:
+    kinds = ds["kind"].values.tolist()
+    if kind not in kinds:
+        raise SpecError(f"There is no kind {kind!r} of variance; there are {', '.join(kinds)}.")
+    return ds.sel(kind=kind)

@@ -1,0 +1,138 @@
+"""`tk.variance.run`: attention variance per layer and head on long documents."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tlkit.errors import SpecError
+from tlkit.models.bridge import Parts
+from tlkit.results.provenance import provenance
+from tlkit.results.schema import build
+from tlkit.studies.variance.documents import Longer, notes, read
+from tlkit.studies.variance.scores import KINDS, ROWS, Scores
+
+Progress = Callable[[int, int], None]
+WINDOW = 32
+
+
+def run(
+    models: Any,
+    documents: Iterable[Any],
+    *,
+    max_tokens: int | None = None,
+    longer: Longer = "middle",
+    window: int = WINDOW,
+    pool: int = 5,
+    top: int = 64,
+    progress: Progress | None = None,
+) -> Any:
+    """Measure how attention varies over documents, in every layer and head.
+
+    The weights stream by in blocks of queries: memory grows with the length of a document, not
+    with its square.
+
+    Args:
+        models: A loaded model; or a mapping of names to models, such as ``{"original": a,
+            "fine-tuned": b}``, which read the same documents.
+        documents: Texts, or rows with ``id`` and ``text``.
+        max_tokens: Most tokens of a document; what the model was made for, if None.
+        longer: What becomes of longer documents: ``"middle"`` is left out (as LongBench does), the
+            ``"end"`` is, or they become ``"windows"``. ``attrs["documents"]`` tells all counts.
+        window: How many of the last queries ``temporal`` and ``rank`` look at.
+        pool: Neighbouring keys that ``rank`` averages.
+        top: Tokens of each layer whose ranks are followed.
+        progress: Called with (documents done, documents in all).
+
+    Returns:
+        An xarray Dataset: ``variance`` (kind, model, layer, head, document) and
+        ``layer_variance`` (kind, model, layer, document), kinds ``temporal`` (variance of the last
+        queries' weights, summed over the keys before them), ``column`` (variance over keys of all
+        they are given) and ``rank`` (of tokens' ranks over neighbouring layers, in shares of the
+        keys; NaN in layer 0), with sources in `tlkit.studies.variance.scores`; ``entropy``,
+        ``entropy_rest``, ``distance``, ``sink_share`` (model, layer, head, document). Models
+        with fewer layers or heads than others have NaN there.
+
+    Raises:
+        SpecError: A document is empty or too short, or a number cannot be used.
+    """
+    started = time.perf_counter()
+    named = dict(models) if isinstance(models, Mapping) else {_name(models): models}
+    if not named:
+        raise SpecError("variance needs a model.")
+    _check(window=window, pool=pool, top=top)
+    parts = {name: Parts(model) for name, model in named.items()}
+    documents = list(documents)
+    longest = min(context(one) for one in parts.values())
+    if max_tokens is not None and not window + 2 <= max_tokens <= longest:
+        raise SpecError(
+            f"max_tokens is {max_tokens}; it can be from {window + 2} to {longest}, for which the "
+            f"model was made."
+        )
+    rows = {
+        name: read(model, documents, max_tokens or longest, longer, window + 2)
+        for name, model in named.items()
+    }
+    first = next(iter(rows.values()))
+    for name, several in rows.items():
+        if [one.name for one in several] != [one.name for one in first]:
+            raise SpecError(f"{name} cuts the documents into other windows; use longer='middle'.")
+    found: dict[str, list[Scores]] = {}
+    total, done = len(named) * len(first), 0
+    for name, several in rows.items():
+        found[name] = []
+        for one in several:
+            found[name].append(Scores(parts[name], one.ids, window, pool, top))
+            done += 1
+            if progress:
+                progress(done, total)
+    attrs = provenance(
+        next(iter(named.values())), engine="streaming", study="variance",
+        models=", ".join(named), documents=notes(first), window=window, pool=pool, top=top,
+        longer=longer, seconds=round(time.perf_counter() - started, 3),
+    )  # fmt: skip
+    return _dataset(found, [one.name for one in first], attrs)
+
+
+def context(parts: Parts) -> int:
+    """Most tokens that a model was made for."""
+    return int(getattr(parts.config, "max_position_embeddings", None) or 2**30)
+
+
+def _name(model: Any) -> str:
+    return str(getattr(getattr(model, "cfg", None), "model_name", None) or "model")
+
+
+def _check(**numbers: int) -> None:
+    least = {"window": 2, "pool": 1, "top": 1}
+    for name, value in numbers.items():
+        if value < least[name] or (name == "pool" and value % 2 == 0):
+            odd = " and odd" if name == "pool" else ""
+            raise SpecError(f"{name} is {value}; it must be at least {least[name]}{odd}.")
+
+
+def _dataset(found: Mapping[str, list[Scores]], documents: list[str], attrs: dict[str, Any]) -> Any:
+    several = [one for scores in found.values() for one in scores]
+    layers, heads = (max(one.heads["temporal"].shape[axis] for one in several) for axis in (0, 1))
+    shape = (len(found), layers, heads, len(documents))
+    variance = np.full((len(KINDS), *shape), np.nan, np.float32)
+    whole = np.full((len(KINDS), len(found), layers, len(documents)), np.nan, np.float32)
+    rows = {name: np.full(shape, np.nan, np.float32) for name in ROWS}
+    for i, scores in enumerate(found.values()):
+        for j, one in enumerate(scores):
+            n, m = one.heads["temporal"].shape
+            for k, kind in enumerate(KINDS):
+                variance[k, i, :n, :m, j] = one.heads[kind]
+                whole[k, i, :n, j] = one.layers[kind]
+            for name in ROWS:
+                rows[name][i, :n, :m, j] = one.rows[name]
+    dims = ("model", "layer", "head", "document")
+    variables: dict[str, tuple] = {
+        "variance": (("kind", *dims), variance, "attention²"),
+        "layer_variance": (("kind", "model", "layer", "document"), whole, "attention²"),
+    }
+    for name, values in rows.items():
+        variables["sink_share" if name == "sink" else name] = (dims, values, "fraction")
+    labels = {"kind": list(KINDS), "model": list(found), "document": documents}
+    return build(variables, labels, attrs)
