@@ -6,6 +6,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -41,6 +42,19 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         **{name: version(name) for name in packages},
     }
+
+
+def peak_growth(function):
+    """MiB by which the process's peak rises above what it holds now (Linux)."""
+    Path("/proc/self/clear_refs").write_text("5")
+    before = _status("VmRSS")
+    function()
+    return (_status("VmHWM") - before) / 1024
+
+
+def _status(name):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name))
 
 
 def say(results: Any) -> None:

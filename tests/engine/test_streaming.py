@@ -20,7 +20,10 @@ LENGTHS = [len(row) for row in IDS]
 def eager(model, ids, positions=None):
     """Patterns ``[layer, head, query, key]`` of Hugging Face's model."""
     with torch.no_grad(), unbridged(model) as hf:
-        more = {} if positions is None else {"position_ids": torch.tensor([positions])}
+        # Without a mask of ones, transformers takes a jump in positions for a new sequence.
+        more = {"attention_mask": torch.ones(1, len(ids), dtype=torch.long)}
+        if positions is not None:
+            more["position_ids"] = torch.tensor([positions])
         found = hf(torch.tensor([ids]), output_attentions=True, use_cache=False, **more).attentions
     return torch.cat(list(found)).float().numpy()
 

@@ -94,23 +94,21 @@ def test_ranks_are_followed_from_layer_to_layer(model, found):
                 assert mine == pytest.approx(expected, rel=1e-3)
 
 
-class Shown:
-    """Stands for a model: shows patterns of one's own to whoever streams."""
+def shown(monkeypatch, parts, pattern):
+    """Scores of patterns of one's own, ``[layer, query, key]``, alike in every head."""
+    weights = torch.tensor(pattern, dtype=torch.float32)
 
-    def __init__(self, monkeypatch, pattern):
-        self.n_layers, self.n_heads = pattern.shape[:2]
-        weights = torch.tensor(pattern, dtype=torch.float32)
+    def stream(_parts, _ids, reader):
+        n = weights.shape[2]
+        for layer in range(parts.n_layers):
+            whole = weights[layer].expand(1, parts.n_heads, n, n)
+            reader.enter(layer, torch.zeros(1, 1, n, 1))
+            for first in range(0, n, 5):
+                stop = min(n, first + 5)
+                reader.block(layer, first, 0, whole[:, :, first:stop, :stop])
+            reader.leave(layer, torch.zeros(1, n, 1, 1))
 
-        def stream(parts, ids, reader):
-            n = weights.shape[2]
-            for layer in range(self.n_layers):
-                reader.enter(layer, torch.zeros(1, 1, n, 1))
-                for first in range(0, n, 5):
-                    stop = min(n, first + 5)
-                    reader.block(layer, first, 0, weights[layer][None, :, first:stop, :stop])
-                reader.leave(layer, torch.zeros(1, n, 1, 1))
-
-        monkeypatch.setattr("tlkit.studies.variance.scores.stream", stream)
+    monkeypatch.setattr("tlkit.studies.variance.scores.stream", stream)
 
 
 N = 12
@@ -128,21 +126,21 @@ FIRST = EYE[np.zeros(N, int)]
     ],
     ids=["sink", "own", "even"],
 )  # fmt: skip
-def test_closed_forms(monkeypatch, pattern, temporal, column):
-    whole = np.broadcast_to(pattern, (2, 1, N, N)).copy()
-    scores = Scores(Shown(monkeypatch, whole), list(range(N)), W, 1, 3)
+def test_closed_forms(monkeypatch, model, pattern, temporal, column):
+    shown(monkeypatch, Parts(model), np.broadcast_to(pattern, (3, N, N)).copy())
+    scores = Scores(Parts(model), list(range(N)), W, 1, 3)
     assert scores.heads["temporal"][0, 0] == pytest.approx(temporal, abs=1e-9)
     assert scores.heads["column"][0, 0] == pytest.approx(column, abs=1e-6)
     assert scores.heads["rank"][1, 0] == 0.0  # both layers order the keys alike
 
 
-def test_a_reversed_order_moves_ranks_as_far_as_can_be(monkeypatch):
+def test_a_reversed_order_moves_ranks_as_far_as_can_be(monkeypatch, model):
     rising = np.zeros((N, N))
     rising[:, : N - W] = np.arange(1, N - W + 1)
     falling = np.zeros((N, N))
     falling[:, : N - W] = np.arange(N - W, 0, -1)
-    both = np.tril(np.stack([rising, falling])[:, None])
-    scores = Scores(Shown(monkeypatch, both), list(range(N)), W, 1, 1)
+    shown(monkeypatch, Parts(model), np.tril(np.stack([rising, falling, falling])))
+    scores = Scores(Parts(model), list(range(N)), W, 1, 1)
     # The top token of each layer is the last of the other: ranks 0 and 1, variance 1/2.
     assert scores.heads["rank"][1, 0] == pytest.approx(0.5)
 

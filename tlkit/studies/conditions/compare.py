@@ -1,6 +1,6 @@
 """Which heads a condition changed."""
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -8,9 +8,6 @@ from tlkit.errors import SpecError
 from tlkit.results.schema import build
 from tlkit.results.statistics import benjamini_hochberg, paired_permutation
 
-Statistic = Literal[
-    "attention_weight", "entropy", "entropy_rest", "distance", "distance_rest", "sink_share"
-]
 RESAMPLES = 10_000
 
 
@@ -18,7 +15,7 @@ def changed_heads(
     ds: Any,
     condition: str,
     against: str | None = None,
-    statistic: Statistic = "attention_weight",
+    statistic: str = "attention_weight",
     *,
     first_token: bool = True,
     seed: int = 0,

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +28,7 @@ def run(
     conditions: Mapping[str, Any],
     *,
     layers: Iterable[int] | None = None,
-    queries: Literal["all", "original"] = "all",
+    queries: str = "all",
     first_token: bool = True,
     seed: int = 0,
     permutations: int | None = None,

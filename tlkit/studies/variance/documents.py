@@ -2,12 +2,10 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from tlkit.errors import SpecError
 from tlkit.prompts.tokens import tokenize, tokenizer_of
-
-Longer = Literal["middle", "end", "windows"]
 
 
 class Document(NamedTuple):
@@ -20,7 +18,7 @@ class Document(NamedTuple):
 
 
 def read(
-    model: Any, documents: Iterable[Any], longest: int, longer: Longer, least: int
+    model: Any, documents: Iterable[Any], longest: int, longer: str, least: int
 ) -> list[Document]:
     """Tokenise documents and cut those that are too long.
 
@@ -42,7 +40,7 @@ def read(
         name, text = _read(row, number)
         if not text.strip():
             raise SpecError(f"Document {name!r} is empty.")
-        ids = list(tokenize(tokenizer, text).ids)
+        ids = list(tokenize(tokenizer, text, chat=False).ids)
         if len(ids) < least:
             raise SpecError(
                 f"Document {name!r} has {len(ids)} tokens; {least} are needed, more than the "
@@ -66,7 +64,7 @@ def _read(row: Any, number: int) -> tuple[str, str]:
     return str(row.get("id", f"document {number}")), row["text"]
 
 
-def _cut(name: str, ids: list[int], longest: int, longer: Longer, least: int) -> list[Document]:
+def _cut(name: str, ids: list[int], longest: int, longer: str, least: int) -> list[Document]:
     whole = len(ids)
     if whole <= longest:
         return [Document(name, ids, whole)]

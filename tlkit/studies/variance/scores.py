@@ -63,7 +63,7 @@ class Scores:
         pooled = torch.nn.functional.avg_pool1d(
             pooled, self.pool, 1, padding, count_include_pad=False
         )[:, : mean.shape[1]]
-        order = pooled.argsort(-1, descending=True, stable=True)
+        order = pooled.argsort(dim=-1, descending=True, stable=True)
         ranks = torch.empty_like(order)
         places = torch.arange(order.shape[1], device=order.device)
         ranks.scatter_(1, order, places.expand_as(order))

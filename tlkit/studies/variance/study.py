@@ -10,7 +10,7 @@ from tlkit.errors import SpecError
 from tlkit.models.bridge import Parts
 from tlkit.results.provenance import provenance
 from tlkit.results.schema import build
-from tlkit.studies.variance.documents import Longer, notes, read
+from tlkit.studies.variance.documents import notes, read
 from tlkit.studies.variance.scores import KINDS, ROWS, Scores
 
 Progress = Callable[[int, int], None]
@@ -22,7 +22,7 @@ def run(
     documents: Iterable[Any],
     *,
     max_tokens: int | None = None,
-    longer: Longer = "middle",
+    longer: str = "middle",
     window: int = WINDOW,
     pool: int = 5,
     top: int = 64,
