@@ -23,12 +23,12 @@ def prompts_of(model, kind, count):
     rows = [row for row in pairs() if row["kind"] == kind]
     fields = ("clean", "corrupted", "answer", "wrong_answer")
     made = tk.Prompts.from_pairs(model, *([row[name] for row in rows] for name in fields))
-    lengths = [len(ids) for ids in made.clean]
     single = [
-        i for i, length in enumerate(lengths)
-        if length == max(set(lengths), key=lengths.count)
-        and len(made.answers[i]) == len(made.wrong_answers[i]) == 1
+        i for i, ids in enumerate(made.answers) if len(ids) == len(made.wrong_answers[i]) == 1
     ]  # fmt: skip
+    lengths = [len(made.clean[i]) for i in single]
+    usual = max(set(lengths), key=lengths.count)
+    single = [i for i in single if len(made.clean[i]) == usual]
     return made[single[:count]]
 
 

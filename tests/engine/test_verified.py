@@ -89,8 +89,8 @@ def test_an_audit_looks_at_exact_cells_only(tiny_bridge):
 @pytest.mark.parametrize(
     ("verify", "cells", "counts"),
     [
-        (Verify(), 4860, (486, 122)),
-        (Verify(), 100, (20, 5)),
+        (Verify(), 4860, (195, 49)),
+        (Verify(), 100, (60, 15)),
         (Verify(), 12, (12, 0)),
         (Verify(top=5), 100, (5, 2)),
         (Verify(top=5, remainder=0), 100, (5, 0)),

@@ -55,7 +55,7 @@ def run(
             called again after an interruption, the run goes on where it stopped.
         budget: Memory that the engine may take besides the weights: bytes, or ``"4GiB"``.
         audit: Share of cells that the twin runs again (``attrs["audit_difference"]``).
-        top: How many of the largest estimates are run; a tenth, at least 20, if None.
+        top: How many of the largest estimates are run; one in 25, at least 60, if None.
         remainder: How many of the others are run; a quarter of ``top`` if None.
         seed: Chooses what is audited and sampled. Seeds of interventions are their own.
         progress: Called with (done, total).

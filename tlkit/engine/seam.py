@@ -77,13 +77,11 @@ def seam(parts: Parts, handler: Handler, *, masks: bool = True) -> Iterator[Any]
     Without ``masks`` none is made, and ``attend`` is told of the sliding ``window`` instead.
     """
     _register()
-    with unbridged(parts.bridge) as hf:
-        configs: dict[int, Any] = {
-            id(m.config): m.config for m in hf.modules() if hasattr(m, "config")
-        }
-        before = [(config, config._attn_implementation) for config in configs.values()]
+    configs = parts.configs
+    with unbridged(parts.bridge, parts.swaps) as hf:
+        before = [(config, config._attn_implementation) for config in configs]
         try:
-            for config in configs.values():
+            for config in configs:
                 config._attn_implementation = NAME if masks else UNMASKED
             for layer, attention in enumerate(parts.attentions):
                 attention.__dict__["_tlkit"] = (handler, layer, masks)

@@ -16,7 +16,8 @@ from tlkit.engine.gradient import GradientBackend
 from tlkit.engine.values import Backend, Finished, Job, Progress
 from tlkit.errors import SpecError
 
-LEAST, SHARE, SAMPLE = 20, 0.1, 0.25
+LARGEST = 20
+LEAST, SHARE, SAMPLE = 3 * LARGEST, 0.04, 0.25
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Verify:
     """How much is run exactly.
 
     Attributes:
-        top: Cells with the largest estimates; a tenth of all, and at least 20, if None.
+        top: Cells with the largest estimates; one in 25, and at least 60, if None.
         remainder: Cells drawn from the others; a quarter of ``top`` if None.
         seed: Draws them.
 
@@ -137,7 +138,7 @@ class VerifiedBackend:
             found["rank_agreement"] = agreement
         if self.sample:
             sample = effects[self.sample]
-            twentieth = np.sort(effects[exact])[-min(LEAST, len(exact))]
+            twentieth = np.sort(effects[exact])[-min(LARGEST, len(exact))]
             found["missed_largest"] = float(sample.max())
             found["missed_share"] = float((sample > effects[self.top].min()).mean())
             found["missed_top_share"] = float((sample > twentieth).mean())

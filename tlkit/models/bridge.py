@@ -79,6 +79,18 @@ class Parts:
         return next(self.embed.parameters()).dtype
 
     @cached_property
+    def swaps(self) -> "list[Swap]":
+        """What `unbridged` swaps; found once, for a run of many."""
+        return swaps_of(self.bridge)
+
+    @cached_property
+    def configs(self) -> list[Any]:
+        """Every configuration object that a module of the model holds."""
+        with unbridged(self.bridge, self.swaps) as hf:
+            held = {id(m.config): m.config for m in hf.modules() if hasattr(m, "config")}
+        return list(held.values())
+
+    @cached_property
     def softcap(self) -> float | None:
         """The cap on final logits (Gemma 2), if any."""
         return getattr(self.config, "final_logit_softcapping", None)
@@ -175,32 +187,43 @@ def _owner(component: Any, path: str) -> tuple[nn.Module, str]:
     return component.original_component, hook.removeprefix("hook_")
 
 
+Swap = tuple[nn.Module, str, nn.Module, nn.Module]
+"""A module, the name of its child, TransformerLens's wrapper there, and the child that it wraps."""
+
+
+def swaps_of(bridge: Any) -> list[Swap]:
+    """Every wrapper that TransformerLens has put in a Hugging Face model's place."""
+    from transformer_lens.model_bridge.generalized_components.base import GeneralizedComponent
+
+    found: list[Swap] = []
+
+    def walk(module: nn.Module) -> None:
+        for name, child in module._modules.items():
+            if isinstance(child, GeneralizedComponent) and child.original_component is not None:
+                found.append((module, name, child, child.original_component))
+                child = child.original_component
+            if isinstance(child, nn.Module):
+                walk(child)
+
+    walk(bridge.original_model)
+    return found
+
+
 @contextlib.contextmanager
-def unbridged(bridge: Any) -> Iterator[nn.Module]:
+def unbridged(bridge: Any, swaps: list[Swap] | None = None) -> Iterator[nn.Module]:
     """The Hugging Face model with its own modules put back; the bridge is restored on leaving.
 
     TransformerLens replaces modules in place by wrappers that compute attention themselves. While
-    they are put back, hooks on the bridge do not fire.
+    they are put back, hooks on the bridge do not fire. ``swaps`` saves the search for them.
     """
-    from transformer_lens.model_bridge.generalized_components.base import GeneralizedComponent
-
-    swapped: list[tuple[nn.Module, str, nn.Module]] = []
-
-    def put_back(module: nn.Module) -> None:
-        for name, child in list(module._modules.items()):
-            if isinstance(child, GeneralizedComponent) and child.original_component is not None:
-                swapped.append((module, name, child))
-                module._modules[name] = child.original_component
-                child = child.original_component
-            if isinstance(child, nn.Module):
-                put_back(child)
-
+    swaps = swaps_of(bridge) if swaps is None else swaps
     try:
-        put_back(bridge.original_model)
+        for module, name, _, original in swaps:
+            module._modules[name] = original
         yield bridge.original_model
     finally:
-        for module, name, child in reversed(swapped):
-            module._modules[name] = child
+        for module, name, wrapper, _ in reversed(swaps):
+            module._modules[name] = wrapper
 
 
 def foreign_hooks(bridge: Any) -> str | None:

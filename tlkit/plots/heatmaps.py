@@ -92,7 +92,8 @@ def _tell_counts(
     counts = narrowed(counts, [d for d in kept if d])
     x, y, panel = kept
     total = math.prod(full.sizes[dim] for dim in over)
-    for i, trace in enumerate(figure.data):
+    traces: Any = figure.data
+    for i, trace in enumerate(traces):
         part = counts if panel is None else counts.isel({panel: i})
         trace.customdata = part.transpose(y, x).values
         more = f"<br>mean of %{{customdata}} of {total}<extra></extra>"

@@ -4,6 +4,8 @@ Faults to plant: change the largest instead of the smallest; flip a sign; leave 
 count inserted tokens; pair problems with others.
 """
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -83,22 +85,18 @@ def test_it_lands_in_its_layer_and_is_gone_afterwards(tiny_bridge, family):
     model = tiny_bridge(family)
     parts = Parts(model)
     ids = torch.tensor([[5, 60, 61, 62, 9]])
-    seen = []
-    with torch.no_grad(), unbridged(model) as hf:
-        before = hf(ids).logits
-        with conditions.redistributed(model, conditions.ARM(layer=1)):
-            handle = parts.blocks[2].register_forward_pre_hook(lambda m, a: seen.append(a[0]))
-            changed = hf(ids).logits
-            handle.remove()
-        again = hf(ids).logits
+
+    def logits():
+        with torch.no_grad(), unbridged(model) as hf:
+            return hf(ids).logits
+
+    before, arm = logits(), conditions.ARM(layer=1)
+    with conditions.redistributed(model, arm):
+        changed = logits()
     assert (changed - before).abs().max() > 1e-4
-    assert torch.equal(before, again)
-    with (
-        conditions.redistributed(model, conditions.ARM(layer=1)),
-        torch.no_grad(),
-        unbridged(model) as hf,
-    ):
-        assert torch.equal(hf(ids).logits, changed)  # the seed makes it the same again
+    assert torch.equal(before, logits())
+    with conditions.redistributed(model, arm):
+        assert torch.equal(logits(), changed)  # the seed makes it the same again
     assert not activation_module(parts, 1)._forward_hooks
 
 
@@ -197,7 +195,8 @@ def test_right_answers_are_counted_per_condition(tiny_bridge, monkeypatch):
         seen.append([len(row) for row in ids])
         return list(said["plain" if len(seen) == 1 else "put in"])
 
-    monkeypatch.setattr("tlkit.studies.conditions.accuracy.greedy", greedy)
+    module = sys.modules["tlkit.studies.conditions.accuracy"]  # the package's name is the function
+    monkeypatch.setattr(module, "greedy", greedy)
     monkeypatch.setattr(type(model.tokenizer), "decode", lambda self, ids, **_: str(ids))
     table = conditions.accuracy(model, problems, {"Miess": Insert("/ / ")}).set_index("condition")
     assert table.loc["None", "right"] == 4

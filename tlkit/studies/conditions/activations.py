@@ -30,7 +30,7 @@ def token_class(label: str) -> str:
 
 
 def activations(
-    model: Any, prompts: Prompts, conditions: Mapping[str, Any], *, layers: Iterable[int] = (0,),
+    model: Any, prompts: Prompts, conditions: Any, *, layers: Iterable[int] = (0,),
     near_zero: float = 0.05,
 ) -> Any:  # fmt: skip
     """Describe the activation function's outputs on the original tokens, condition by condition.
@@ -94,7 +94,8 @@ def _outputs(parts: Parts, prompts: Prompts, change: Any, modules: list[Any]) ->
 
     handles = [module.register_forward_hook(keep(at)) for at, module in enumerate(modules)]
     try:
-        with torch.no_grad(), unbridged(parts.bridge) as hf:
+        with torch.no_grad(), unbridged(parts.bridge) as whole:
+            hf: Any = whole
             for ids, maps in zip(change.ids, change.maps, strict=True):
                 hf.base_model(torch.tensor([list(ids)], device=parts.device), use_cache=False)
                 for at in range(len(modules)):

@@ -56,7 +56,7 @@ class ARM:
         middle = size.median() if self.variant == "code" else act.flatten().median()
         apart = (size if self.variant == "code" else act.flatten()) - middle
         band = MAD * apart.abs().median().clamp(min=1e-12) * self.c
-        inside = float((size < band).float().mean())
+        inside = float((size < band).double().mean())
         return min(max(inside, self.least), self.most)
 
     def redistribute(self, act: Tensor, generator: torch.Generator) -> Tensor:

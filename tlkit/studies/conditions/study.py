@@ -25,7 +25,7 @@ UNITS = {
 def run(
     model: Any,
     prompts: Prompts,
-    conditions: Mapping[str, Any],
+    conditions: Any,
     *,
     layers: Iterable[int] | None = None,
     queries: str = "all",
@@ -67,15 +67,10 @@ def run(
         SpecError: A condition cannot be carried out, or the request names what is not there.
     """
     started = time.perf_counter()
-    parts, labelled = Parts(model), named(conditions)
+    labelled, read = named(conditions), _layers(layers, Parts(model))
     if queries not in ("all", "original"):
         raise SpecError(f"queries={queries!r} is not known; use 'all' or 'original'.")
-    read = _layers(layers, parts)
-    changes = {
-        label: changed(model, prompts, label, condition) for label, condition in labelled.items()
-    }
-    _check_lengths(parts, prompts, changes)
-    base = next(label for label, condition in labelled.items() if condition is None)
+    base, changes = _changes(model, prompts, labelled)
     found: dict[str, Measured] = {}
     for label, change in changes.items():
         found[label] = measure(model, prompts, change, read, queries, changes[base])
@@ -89,6 +84,17 @@ def run(
     )  # fmt: skip
     dataset = _dataset(found, prompts, read, attrs)
     return tests(dataset, base, first_token=first_token, seed=seed, permutations=permutations)
+
+
+def _changes(
+    model: Any, prompts: Prompts, labelled: Mapping[str, Any]
+) -> tuple[str, dict[str, Changed]]:
+    """The plain prompts' label, and what each condition makes of the prompts."""
+    changes = {
+        label: changed(model, prompts, label, condition) for label, condition in labelled.items()
+    }
+    _check_lengths(Parts(model), prompts, changes)
+    return next(label for label, one in labelled.items() if one is None), changes
 
 
 def _described(labelled: Mapping[str, Any]) -> str:

@@ -31,8 +31,8 @@ class Scores:
 
     def __init__(self, parts: Parts, ids: list[int], window: int, pool: int, top: int) -> None:
         shape = (parts.n_layers, parts.n_heads)
-        self.heads = {kind: np.full(shape, np.nan) for kind in KINDS}
-        self.layers = {kind: np.full(shape[0], np.nan) for kind in KINDS}
+        self.heads: dict[str, np.ndarray] = {kind: np.full(shape, np.nan) for kind in KINDS}
+        self.layers: dict[str, np.ndarray] = {kind: np.full(shape[0], np.nan) for kind in KINDS}
         self.window, self.pool, self.top = window, pool, top
         self._ranks: deque[tuple[Tensor, Tensor]] = deque(maxlen=DEPTH)
         tallies = Tallies([len(ids)], parts.n_layers, (*ROWS, "totals"))

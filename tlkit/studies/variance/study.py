@@ -10,7 +10,7 @@ from tlkit.errors import SpecError
 from tlkit.models.bridge import Parts
 from tlkit.results.provenance import provenance
 from tlkit.results.schema import build
-from tlkit.studies.variance.documents import notes, read
+from tlkit.studies.variance.documents import Document, notes, read
 from tlkit.studies.variance.scores import KINDS, ROWS, Scores
 
 Progress = Callable[[int, int], None]
@@ -59,40 +59,47 @@ def run(
     """
     started = time.perf_counter()
     named = dict(models) if isinstance(models, Mapping) else {_name(models): models}
-    if not named:
-        raise SpecError("variance needs a model.")
     _check(window=window, pool=pool, top=top)
-    parts = {name: Parts(model) for name, model in named.items()}
-    documents = list(documents)
-    longest = min(context(one) for one in parts.values())
-    if max_tokens is not None and not window + 2 <= max_tokens <= longest:
-        raise SpecError(
-            f"max_tokens is {max_tokens}; it can be from {window + 2} to {longest}, for which the "
-            f"model was made."
-        )
-    rows = {
-        name: read(model, documents, max_tokens or longest, longer, window + 2)
-        for name, model in named.items()
-    }
-    first = next(iter(rows.values()))
-    for name, several in rows.items():
-        if [one.name for one in several] != [one.name for one in first]:
-            raise SpecError(f"{name} cuts the documents into other windows; use longer='middle'.")
+    rows = _documents(named, list(documents), max_tokens, longer, window + 2)
     found: dict[str, list[Scores]] = {}
-    total, done = len(named) * len(first), 0
+    total, done = sum(map(len, rows.values())), 0
     for name, several in rows.items():
-        found[name] = []
+        parts, found[name] = Parts(named[name]), []
         for one in several:
-            found[name].append(Scores(parts[name], one.ids, window, pool, top))
+            found[name].append(Scores(parts, one.ids, window, pool, top))
             done += 1
             if progress:
                 progress(done, total)
+    first = next(iter(rows.values()))
     attrs = provenance(
         next(iter(named.values())), engine="streaming", study="variance",
         models=", ".join(named), documents=notes(first), window=window, pool=pool, top=top,
         longer=longer, seconds=round(time.perf_counter() - started, 3),
     )  # fmt: skip
     return _dataset(found, [one.name for one in first], attrs)
+
+
+def _documents(
+    named: Mapping[str, Any], documents: list[Any], max_tokens: int | None, longer: str, least: int
+) -> dict[str, list[Document]]:
+    """Each model's tokens of the documents, cut alike."""
+    if not named:
+        raise SpecError("variance needs a model.")
+    longest = min(context(Parts(model)) for model in named.values())
+    if max_tokens is not None and not least <= max_tokens <= longest:
+        raise SpecError(
+            f"max_tokens is {max_tokens}; it can be from {least} to {longest}, for which the "
+            f"model was made."
+        )
+    rows = {
+        name: read(model, documents, max_tokens or longest, longer, least)
+        for name, model in named.items()
+    }
+    first = [one.name for one in next(iter(rows.values()))]
+    for name, several in rows.items():
+        if [one.name for one in several] != first:
+            raise SpecError(f"{name} cuts the documents into other windows; use longer='middle'.")
+    return rows
 
 
 def context(parts: Parts) -> int:
