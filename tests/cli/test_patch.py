@@ -370,6 +370,7 @@ def test_what_only_the_model_can_tell_is_exit_2(model, pairs, tmp_path, capsys):
 
 
 BAD = [
+    (["PAIRS", "--top", "3", "--json"], "say what --engine verified runs"),
     (["--out", "m.html"], "needs one file of pairs"),
     (["PAIRS", "--pairs", "PAIRS", "--out", "m.html"], "needs one file of pairs"),
     (["PAIRS"], r"needs --out NAME\.html, \.zarr or \.csv"),
@@ -395,6 +396,14 @@ BAD = [
     (["PAIRS", "--out", "m.html", "--resume"], r"--resume continues a \.zarr store"),
     (["PAIRS", "--out", "m.zarr", "--resume", "--overwrite"], "contradict each other"),
 ]
+
+
+def test_how_much_is_verified_can_be_chosen(model, pairs, tmp_path, capsys):
+    out = tmp_path / "v.zarr"
+    words = ["--site", "z", "--engine", "verified", "--top", 3, "--remainder", 2, "--out", out]
+    assert patch(capsys, pairs, *words)[0] == 0
+    found = tk.open(out)
+    assert (found.attrs["exact_top"], found.attrs["exact_sample"]) == (3, 2)
 
 
 @pytest.mark.parametrize(("words", "message"), BAD, ids=[" ".join(words) for words, _ in BAD])

@@ -1,6 +1,5 @@
 """``tlkit patch``: which activations carry the answer."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,85 +18,19 @@ from tlkit.cli.options import (
     PlanOption,
     ResumeOption,
     SeedOption,
-    check_device,
-    check_out,
-    check_share,
-    only_one,
     remove_run,
 )
 from tlkit.cli.output import Output
+from tlkit.cli.patch_request import Request
 from tlkit.errors import SpecError
 from tlkit.spec.metrics import KL, AnswerProb, AnswerRank, LogitDiff
-from tlkit.studies.maps import second_axis
 
-ENDINGS = (".html", ".zarr", ".csv")
 METRICS = {
     "logit_diff": LogitDiff,
     "answer_prob": AnswerProb,
     "answer_rank": AnswerRank,
     "kl": KL,
 }
-
-
-@dataclass(frozen=True)
-class Request:
-    """What was asked for."""
-
-    pairs: Path
-    model: str
-    out: Path | None
-    sites: list[str]
-    by: Any
-    metric: str
-    n: int | None
-    noise: bool
-    chat: bool
-    fields: str | None
-    audit: float
-    budget: str | None
-    seed: int
-    dtype: Any
-    device: str | None
-    engine: str
-    plan: bool
-    as_json: bool
-    resume: bool
-    overwrite: bool
-
-    def check(self) -> None:
-        """Refuse what cannot be, before a model is loaded."""
-        only_one(resume=self.resume, overwrite=self.overwrite)
-        check_device(self.device)
-        check_share("--audit", self.audit)
-        for name in self.sites:
-            second_axis(name, self.by)
-        if self.resume and self.out is None:
-            raise SpecError("--resume needs --out NAME.zarr: the store that it continues.")
-        if self.out is None and not self.plan and not self.as_json:
-            raise SpecError("patch needs --out NAME.html, .zarr or .csv (or --plan, or --json).")
-        if self.out is not None:
-            free = self.overwrite or self.plan  # a plan writes nothing
-            check_out(self.out, ENDINGS, resume=self.resume, overwrite=free)
-            if self.out.suffix != ".html" and len(self.sites) > 1:
-                raise SpecError(
-                    f"{self.out} holds one map; give one --site, or --out NAME.html for several."
-                )
-        from tlkit.engine.budget import bytes_of
-        from tlkit.prompts.pairs import OPTIONAL, REQUIRED
-        from tlkit.prompts.read import parse_fields, read_jsonl
-
-        bytes_of(self.budget)
-        read_jsonl(self.pairs, parse_fields(self.fields), REQUIRED, OPTIONAL, self.n)
-
-    @property
-    def store(self) -> Path | None:
-        """Where finished cells are kept as they come."""
-        return self.out if self.out is not None and self.out.suffix == ".zarr" else None
-
-    @property
-    def asked(self) -> dict[str, Any]:
-        """What the sweep is made of."""
-        return {"by": self.by, "on": "clean" if self.noise else "corrupted"}
 
 
 def patch(
@@ -130,6 +63,12 @@ def patch(
     audit: Annotated[
         float, typer.Option("--audit", help="Share of cells that the reference runs again.")
     ] = 0.0,
+    top: Annotated[
+        int | None, typer.Option("--top", min=1, help="Cells that --engine verified runs.")
+    ] = None,
+    remainder: Annotated[
+        int | None, typer.Option("--remainder", min=0, help="And how many of the others.")
+    ] = None,
     budget: Annotated[
         str | None, typer.Option("--budget", help="Memory besides the weights, as 4GiB.")
     ] = None,
@@ -145,7 +84,8 @@ def patch(
     """Patch activations of the clean run into the corrupted one, and map what they restore."""
     request = Request(
         _one_file(pairs_file, pairs), model, out, list(site or _usual(out)), by, metric, n, noise,
-        chat, fields, audit, budget, seed, dtype, device, engine, plan, as_json, resume, overwrite,
+        chat, fields, audit, top, remainder, budget, seed, dtype, device, engine, plan, as_json,
+        resume, overwrite,
     )  # fmt: skip
     request.check()
     _patch(request)
@@ -175,7 +115,8 @@ def _patch(request: Request) -> None:
                 found.append(patching.run(
                     model, prompts, name, METRICS[request.metric](), **request.asked,
                     engine=request.engine, store=request.store, budget=request.budget,
-                    audit=request.audit, seed=request.seed, progress=bar.stage(f"patching {name}"),
+                    audit=request.audit, seed=request.seed, **request.verify,
+                    progress=bar.stage(f"patching {name}"),
                 ))  # fmt: skip
         except KeyboardInterrupt:
             if not found or request.out is None:

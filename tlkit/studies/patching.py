@@ -138,6 +138,8 @@ def run(
     store: str | Path | None = None,
     budget: int | str | None = None,
     audit: float = 0.0,
+    top: int | None = None,
+    remainder: int | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Any:
@@ -155,7 +157,10 @@ def run(
         store: Where the run is kept.
         budget: Memory for the engine.
         audit: Share that the reference engine runs again.
-        seed: Chooses what is audited.
+        top: How many of the largest estimates ``engine="verified"`` runs, and ``remainder``: how
+            many of the others (see `tk.run`).
+        remainder: See ``top``.
+        seed: Chooses what is audited and drawn.
         progress: Called with (done, total).
 
     Returns:
@@ -163,6 +168,6 @@ def run(
     """
     return run_sweep(
         model, prompts, sweep(model, prompts, site, by=by, on=on), metrics or LogitDiff(),
-        on=on, engine=engine, store=store, budget=budget, audit=audit, seed=seed,
-        progress=progress, study="patching",
+        on=on, engine=engine, store=store, budget=budget, audit=audit, top=top,
+        remainder=remainder, seed=seed, progress=progress, study="patching",
     )  # fmt: skip
