@@ -124,7 +124,7 @@ def test_stores_hold_everything(model, prompts, documents, tmp_path, capsys):
         (["conditions", "--insert", "a=/", "--out", "x.csv"], ".html or .zarr"),
         (["variance"], "needs --out"),
         (["variance", "--out", "x.html", "--model", "a", "--compare", "a"], "there already"),
-        (["variance", "--out", "x.html", "--window", "1"], "x>=2"),
+        (["variance", "--out", "x.html", "--window", "1"], "greater than or equal to 2"),
     ],
 )  # fmt: skip
 def test_bad_requests_are_one_line_before_any_model(

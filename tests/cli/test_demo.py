@@ -92,9 +92,9 @@ def test_the_page_shows_what_the_library_finds(model, tmp_path, capsys, look):
     # This model gets no question right, so nothing can be probed; both intervention curves stand.
     curves = "[...document.querySelectorAll('.js-plotly-plot')].filter(p => p._fullData.length > 1)"
     seen.wait("document.querySelectorAll('.js-plotly-plot').length === 8")
-    drawn = seen.ask(f"{curves}.map(p => p._fullData[0].name)")
+    drawn = seen.ask(f"{curves}.map(p => p._fullData.map(trace => trace.name).join())")
     assert len(drawn) == 2
-    assert all("our own questions" in name for name in drawn), drawn
+    assert all("Q-anchored" in names for names in drawn), drawn
     assert "right and" in text
     # Of each kind three heads, and one of them large.
     seen.wait("document.querySelectorAll('.attention canvas').length === 8")

@@ -52,8 +52,13 @@ def test_an_interrupted_store_is_named_only_if_it_is_there(tmp_path):
     store = tmp_path / "run.zarr"
     with pytest.raises(Interrupted, match=r"nothing was kept\."), keeping(store):
         raise KeyboardInterrupt
-    store.mkdir()
+    with pytest.raises(Interrupted, match=r"kept beside .*run\.zarr, in run"), keeping(store):
+        (tmp_path / "run.zarr.journal").write_bytes(b"x")
+        raise KeyboardInterrupt
     with pytest.raises(Interrupted, match=r"kept in .*run\.zarr; .* --resume"), keeping(store):
+        store.mkdir()
+        raise KeyboardInterrupt
+    with pytest.raises(Interrupted, match=r"nothing was added; .* as it was"), keeping(store):
         raise KeyboardInterrupt
 
 

@@ -398,6 +398,36 @@ BAD = [
 ]
 
 
+def test_pairs_with_longer_answers_are_left_out_and_counted(model, pairs, tmp_path, capsys):
+    long = {**ROWS[0], "answer": " the cat sat on"}
+    pairs.write_text("".join(json.dumps(row) + "\n" for row in [long, *ROWS]), encoding="utf-8")
+    words = ["--site", "z", "--out", tmp_path / "s.zarr"]
+    code, _, err = patch(capsys, pairs, *words)
+    assert code == 2
+    assert "leave it out (--single-token)" in err
+    code, _, err = patch(capsys, pairs, *words, "--single-token")
+    assert code == 0
+    assert f"{len(ROWS)} of {len(ROWS) + 1} pairs have answers of one token." in err
+    assert tk.open(tmp_path / "s.zarr").sizes["example"] == len(ROWS)
+
+
+def test_a_request_that_cannot_be_leaves_what_there_was(model, pairs, tmp_path, capsys):
+    out = tmp_path / "kept.zarr"
+    assert patch(capsys, pairs, "--site", "z", "--out", out)[0] == 0
+    before = tk.open(out)
+    long = {**ROWS[0], "answer": " the cat sat on"}
+    pairs.write_text(json.dumps(long) + "\n", encoding="utf-8")
+    assert patch(capsys, pairs, "--site", "z", "--out", out, "--overwrite")[0] == 2
+    np.testing.assert_array_equal(tk.open(out)["value"], before["value"])
+
+
+def test_an_audit_is_told(model, pairs, tmp_path, capsys):
+    words = [pairs, "--site", "z", "--out", tmp_path / "a.zarr", "--audit", "1.0"]
+    code, out, _ = patch(capsys, *words)
+    assert code == 0
+    assert "cells run again by the reference engine" in out
+
+
 def test_how_much_is_verified_can_be_chosen(model, pairs, tmp_path, capsys):
     out = tmp_path / "v.zarr"
     words = ["--site", "z", "--engine", "verified", "--top", 3, "--remainder", 2, "--out", out]

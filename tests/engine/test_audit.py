@@ -6,6 +6,7 @@ Faults to plant: drop what is not a number; audit the run with the given interve
 import numpy as np
 import pytest
 
+from tlkit.engine.edits import Compiler
 from tlkit.engine.packed_values import PackedBackend
 from tlkit.engine.run import run
 from tlkit.spec.interventions import Ablate, Patch
@@ -55,3 +56,24 @@ def test_the_run_with_given_interventions_is_no_cell(tiny_bridge, ragged):
     found = run(model, ragged(model), held, LogitDiff(), audit=1.0)
     assert found.attrs["audit_jobs"] == 3
     assert found.attrs["audit_difference"] < 1e-5
+
+
+def test_cells_that_change_nothing_are_run_in_full(tiny_bridge, ragged, monkeypatch):
+    """A cell that was wrongly taken to change nothing is found out."""
+    model = tiny_bridge("llama3")
+    early = Sweep(Patch(Site("resid_pre")), layer=[1], pos=range(9))
+    found = run(model, ragged(model), early, LogitDiff(), audit=1.0)
+    assert found.attrs["audit_jobs"] == 27
+    assert found.attrs["audit_difference"] < 1e-5
+    monkeypatch.setattr(
+        Compiler, "_is_early", lambda self, one, example: self.trusting and one.site.pos == 8
+    )
+    found = run(model, ragged(model), early, LogitDiff(), audit=1.0)
+    assert found.attrs["audit_difference"] > 1e-3
+
+
+def test_where_nothing_can_be_audited_that_is_told(tiny_bridge, ragged):
+    model = tiny_bridge("llama3")
+    found = run(model, ragged(model), SWEEP, LogitDiff(), engine="gradient", audit=0.5)
+    assert found.attrs["audit_jobs"] == 0
+    assert np.isnan(found.attrs["audit_difference"])

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from tlkit.engine.saved import content_key
 from tlkit.errors import SpecError
 from tlkit.models.load import HookedTransformer
 from tlkit.spec.callables import as_metrics
-from tlkit.spec.interventions import Ablate, Patch, Steer
+from tlkit.spec.interventions import Ablate, Intervention, Patch, Steer
 from tlkit.spec.metrics import KL, AnswerProb, LogitDiff
 from tlkit.spec.sites import Site
 from tlkit.spec.sweeps import Condition, Sweep
@@ -103,6 +104,73 @@ def test_an_own_metric_is_its_code_and_what_it_reads(monkeypatch):
     assert key_of(first_logit) != before
 
 
+def helper(value):
+    return deeper(value)
+
+
+def deeper(value):
+    return SCALE * value
+
+
+def through_helpers(logits):
+    return helper(logits[0, -1, 5])
+
+
+class Weighed:
+    """A metric that is an object, and shows itself as every other of its kind."""
+
+    def __init__(self, weights):
+        self.weights = weights
+
+    def __call__(self, logits):
+        return (logits[0, -1] * self.weights).sum()
+
+    def __repr__(self):
+        return "Weighed()"
+
+
+def test_an_own_metric_is_its_helpers_and_its_arrays(monkeypatch):
+    before = key_of(through_helpers)
+    monkeypatch.setattr(sys.modules[__name__], "SCALE", 3.0)
+    assert key_of(through_helpers) != before
+    weights = torch.ones(4096)
+    other = weights.clone()
+    other[2000] = 2.0
+    assert key_of(Weighed(weights)) == key_of(Weighed(weights.clone()))
+    assert key_of(Weighed(weights)) != key_of(Weighed(other))
+
+    def over(array):
+        return lambda logits: float(logits[0, -1, 0]) * array[2000]
+
+    assert key_of(over(weights.numpy())) == key_of(over(weights.numpy().copy()))
+    assert key_of(over(weights.numpy())) != key_of(over(other.numpy()))
+    assert key_of(over([weights])) != key_of(over([other]))
+
+
+def own_intervention(by):
+    """A class of one's own; each call makes it anew, as editing a notebook's cell does."""
+
+    @dataclass(frozen=True)
+    class Mine(Intervention):
+        def edit(self, act, source):
+            return act * by
+
+    return Mine(Site("attn_out", layer=1))
+
+
+def test_an_own_intervention_is_its_code_and_what_it_reads(model, ragged, tmp_path):
+    prompts, store = ragged(model), tmp_path / "own.zarr"
+
+    def asked(by, **options):
+        return run(model, prompts, Sweep(own_intervention(by)), LogitDiff(), **options)
+
+    first = asked(0.5, store=store)
+    np.testing.assert_array_equal(asked(0.5, store=store)["value"], first["value"])
+    with pytest.raises(SpecError, match="holds another run"):
+        asked(-7.0, store=store)
+    assert not np.array_equal(asked(-7.0)["value"], first["value"])
+
+
 def test_an_own_metric_has_the_same_key_in_another_process():
     code = (
         "from tlkit.engine.saved import content_key\n"
@@ -126,8 +194,8 @@ def test_planted_a_key_that_forgets_the_cells(model, ragged, tmp_path, monkeypat
     run(model, prompts, sweep(), LogitDiff(), store=store)
     whole = tlkit.engine.run.content_key
 
-    def forgetful(attrs, metrics):
-        return whole({**attrs, "spec": "", "cells": 0}, metrics)
+    def forgetful(attrs, metrics, interventions):
+        return whole({**attrs, "spec": "", "cells": 0}, metrics, interventions)
 
     other = sweep(site="mlp_out")
     expected = run(model, prompts, other, LogitDiff())["value"].values

@@ -19,7 +19,6 @@ from tlkit.cli.options import (
     SeedOption,
     check_device,
     check_out,
-    remove_run,
 )
 from tlkit.cli.output import Output
 from tlkit.errors import SpecError
@@ -131,7 +130,7 @@ def _conditions(
     from tlkit.spec.insertions import Insert
     from tlkit.studies.conditions.transform import System
 
-    place = int(at) if at.isdigit() else at
+    place = int(at) if at.isdecimal() else at
     found: dict[str, Any] = {}
     for option, texts in (("--insert", insert), ("--system", system)):
         for given in texts or ():
@@ -148,12 +147,24 @@ def _conditions(
 
 def _head(text: str, *, one_based: bool) -> tuple[int, int]:
     layer, dot, head = text.partition(".")
-    if not (dot and layer.isdigit() and head.isdigit()):
+    if not (dot and layer.isdecimal() and head.isdecimal()):
         raise SpecError(f"--head is LAYER.HEAD such as 2.5, not {text!r}.")
     pair = int(layer) - one_based, int(head) - one_based
     if min(pair) < 0:
         raise SpecError(f"--head {text}: with --one-based layers and heads begin with 1.")
     return pair
+
+
+def _check_heads(request: Request, model: Any) -> None:
+    """Refuse heads that the model does not have, before anything is measured."""
+    shift = int(request.one_based)
+    for layer, head in request.heads:
+        if layer >= model.cfg.n_layers or head >= model.cfg.n_heads:
+            raise SpecError(
+                f"--head {layer + shift}.{head + shift}: this model has layers {shift} to "
+                f"{model.cfg.n_layers - 1 + shift} and heads {shift} to "
+                f"{model.cfg.n_heads - 1 + shift}."
+            )
 
 
 def _conditions_run(request: Request, rows: list[dict[str, Any]]) -> None:
@@ -167,6 +178,7 @@ def _conditions_run(request: Request, rows: list[dict[str, Any]]) -> None:
         model = HookedTransformer.from_pretrained(
             request.model, dtype=request.dtype, device=request.device
         )
+        _check_heads(request, model)
         prompts = Prompts.from_texts(model, [row["prompt"] for row in rows], chat=request.chat)
         found = study.run(
             model, prompts, request.conditions, queries=request.queries,
@@ -183,9 +195,7 @@ def _conditions_run(request: Request, rows: list[dict[str, Any]]) -> None:
         )
         if request.out is not None:
             if request.out.suffix == ".zarr":
-                if request.overwrite:
-                    remove_run(request.out)
-                save(found, request.out)
+                save(found, request.out, overwrite=request.overwrite)
             else:
                 from tlkit.plots import report
 

@@ -51,14 +51,35 @@ def exit_code(command: Callable[[], Any]) -> int:
 @contextlib.contextmanager
 def keeping(store: Path | None) -> Iterator[None]:
     """On Ctrl+C inside, say whether `store` holds what was finished."""
+    before = _state(store)
     try:
         yield
     except KeyboardInterrupt as error:
-        if store is not None and (store.exists() or journal_of(store).exists()):
-            kept = f"what was finished is kept in {store}; the same command with --resume goes on."
-        else:
-            kept = "nothing was kept."
-        raise Interrupted(kept) from error
+        raise Interrupted(_kept(store, before)) from error
+
+
+def _state(store: Path | None) -> tuple[int | None, int | None]:
+    """When the store was last written, and how long its journal is."""
+    if store is None:
+        return None, None
+    journal = journal_of(store)
+    return (
+        store.stat().st_mtime_ns if store.exists() else None,
+        journal.stat().st_size if journal.exists() else None,
+    )
+
+
+def _kept(store: Path | None, before: tuple[int | None, int | None]) -> str:
+    """What an interrupted command leaves behind."""
+    after = _state(store)
+    if store is None or after == (None, None):
+        return "nothing was kept."
+    if after == before:
+        return f"nothing was added; {store} is as it was."
+    where = (
+        f"in {store}" if after[0] is not None else f"beside {store}, in {journal_of(store).name}"
+    )
+    return f"what was finished is kept {where}; the same command with --resume goes on."
 
 
 def one_line(text: str) -> str:

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -108,13 +107,6 @@ def _check_store(path: Path) -> Path:
 def journal_of(store: Path) -> Path:
     """Where an unfinished run keeps what it has done."""
     return store.with_name(store.name + ".journal")
-
-
-def remove_run(store: Path) -> None:
-    """Delete a run that is to be replaced: its store and its journal."""
-    journal_of(store).unlink(missing_ok=True)
-    if (store / "zarr.json").exists():
-        shutil.rmtree(store)
 
 
 def check_share(option: str, value: float) -> float:

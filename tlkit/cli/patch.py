@@ -18,7 +18,6 @@ from tlkit.cli.options import (
     PlanOption,
     ResumeOption,
     SeedOption,
-    remove_run,
 )
 from tlkit.cli.output import Output
 from tlkit.cli.patch_request import Request
@@ -59,6 +58,9 @@ def patch(
         bool, typer.Option("--noise", help="Put corrupted into clean (noising).")
     ] = False,
     chat: Annotated[bool, typer.Option("--chat", help="Put the chat template around.")] = False,
+    single_token: Annotated[
+        bool, typer.Option("--single-token", help="Leave out pairs with longer answers.")
+    ] = False,
     fields: FieldsOption = None,
     audit: Annotated[
         float, typer.Option("--audit", help="Share of cells that the reference runs again.")
@@ -84,8 +86,8 @@ def patch(
     """Patch activations of the clean run into the corrupted one, and map what they restore."""
     request = Request(
         _one_file(pairs_file, pairs), model, out, list(site or _usual(out)), by, metric, n, noise,
-        chat, fields, audit, top, remainder, budget, seed, dtype, device, engine, plan, as_json,
-        resume, overwrite,
+        chat, single_token, fields, audit, top, remainder, budget, seed, dtype, device, engine,
+        plan, as_json, resume, overwrite,
     )  # fmt: skip
     request.check()
     _patch(request)
@@ -104,18 +106,18 @@ def _patch(request: Request) -> None:
         )
         fields = parse_fields(request.fields)
         prompts = pairs_from_jsonl(model, request.pairs, fields, request.n, request.chat)
+        if request.single_token:
+            prompts = _single(prompts, output)
         if request.plan:
             _say_plan(output, model, prompts, request)
             return
-        if request.store is not None and request.overwrite:
-            remove_run(request.store)
         found: list[Any] = []
         try:
             for name in request.sites:
                 found.append(patching.run(
                     model, prompts, name, METRICS[request.metric](), **request.asked,
-                    engine=request.engine, store=request.store, budget=request.budget,
-                    audit=request.audit, seed=request.seed, **request.verify,
+                    engine=request.engine, store=request.store, overwrite=request.overwrite,
+                    budget=request.budget, audit=request.audit, seed=request.seed, **request.verify,
                     progress=bar.stage(f"patching {name}"),
                 ))  # fmt: skip
         except KeyboardInterrupt:
@@ -126,6 +128,16 @@ def _patch(request: Request) -> None:
         if request.out is not None and request.store is None:
             _write(found, request.out, request.model)
         _show(output, found, request.out)
+
+
+def _single(prompts: Any, output: Output) -> Any:
+    """The pairs whose answers are one token each."""
+    sides = [side for side in (prompts.answers, prompts.wrong_answers) if side]
+    kept = [i for i in range(len(prompts)) if all(len(side[i]) == 1 for side in sides)]
+    output.say(f"{len(kept)} of {len(prompts)} pairs have answers of one token.")
+    if not kept:
+        raise SpecError("No pair has answers of one token; use --metric answer_prob.")
+    return prompts[kept]
 
 
 def _names(found: list[Any]) -> str:
@@ -181,7 +193,8 @@ def _show(output: Output, found: list[Any], path: Path | None) -> None:
     tables, values = [], {}
     for one in found:
         cells = top(one, 5)
-        values[one.attrs["site"]] = {"top": cells, "seconds": one.attrs["seconds"]}
+        audit = {k: v for k, v in one.attrs.items() if k.startswith("audit_")}
+        values[one.attrs["site"]] = {"top": cells, "seconds": one.attrs["seconds"], **audit}
         table = Table(title=f"{one.attrs['site']}: largest mean effects", box=None, pad_edge=False)
         axes = [str(name) for name in one["exact"].dims]
         for column in (*axes, "effect", "prompts"):
@@ -190,5 +203,11 @@ def _show(output: Output, found: list[Any], path: Path | None) -> None:
             row = [str(cell[name]) for name in axes]
             table.add_row(*row, f"{cell['value']:+.3f} {cell['units']}", str(cell["n"]))
         tables.append(table)
+    audits = [
+        f"{one.attrs['site']}: {one.attrs['audit_jobs']} cells run again by the reference engine; "
+        f"the largest difference is {one.attrs['audit_difference']:.2g}."
+        for one in found
+        if "audit_jobs" in one.attrs
+    ]
     written = [] if path is None else [f"Wrote {path}."]
-    output.result({"out": path, "maps": values}, *tables, *written)
+    output.result({"out": path, "maps": values}, *tables, *audits, *written)

@@ -24,6 +24,7 @@ class Request:
     n: int | None
     noise: bool
     chat: bool
+    single_token: bool
     fields: str | None
     audit: float
     top: int | None

@@ -10,7 +10,6 @@ from tlkit.cli.exits import keeping
 from tlkit.cli.options import (
     DeviceOption,
     DtypeOption,
-    EngineOption,
     FieldsOption,
     JsonOption,
     ModelOption,
@@ -22,13 +21,15 @@ from tlkit.cli.options import (
     check_device,
     check_out,
     only_one,
-    remove_run,
 )
 from tlkit.cli.output import Output
 from tlkit.cli.pathways_page import sections
 from tlkit.errors import SpecError
 
 ENDINGS = (".html", ".zarr", ".csv")
+TwinOption = Annotated[
+    Literal["packed", "reference"], typer.Option("--engine", help="reference is the slow twin.")
+]
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def pathways(
     seed: SeedOption = 0,
     dtype: DtypeOption = None,
     device: DeviceOption = None,
-    engine: EngineOption = "packed",
+    engine: TwinOption = "packed",
     plan: PlanOption = False,
     as_json: JsonOption = False,
     resume: ResumeOption = False,
@@ -157,11 +158,9 @@ def _pathways(request: Request, sets: list[Any]) -> None:
             cost = study.plan(model, sets, **choices)
             output.result({"plan": cost.as_dict()}, str(cost))
             return
-        if request.store is not None and request.overwrite:
-            remove_run(request.store)
         found = study.run(
-            model, sets, engine=request.engine, store=request.store, budget=request.budget,
-            stages=bar.stage, **choices,
+            model, sets, engine=request.engine, store=request.store,
+            overwrite=request.overwrite, budget=request.budget, stages=bar.stage, **choices,
         )  # fmt: skip
         for reason in study.reasons(found):
             output.say(reason)

@@ -39,7 +39,10 @@ def _drawn(found: Any, reading: Any, title: str) -> Any:
         drawn = study.curves(found, reading)
     except SpecError as error:
         return Section(title, [str(error)])
-    figure = curve(drawn, "layer", variable="delta_p", lines="dataset", dash="group", title=title)
+    several = drawn.sizes["dataset"] > 1  # one set alone: its groups get the colours
+    sides: dict[str, Any] = {"lines": "dataset", "dash": "group"} if several else {"lines": "group"}
+    figure = curve(drawn.squeeze("dataset") if not several else drawn, "layer", variable="delta_p",
+                   title=title, **sides)  # fmt: skip
     return Section(title, [drawn.attrs["caption"], figure])
 
 

@@ -18,7 +18,6 @@ from tlkit.cli.options import (
     SeedOption,
     check_device,
     check_out,
-    remove_run,
 )
 from tlkit.cli.output import Output
 from tlkit.errors import SpecError
@@ -27,8 +26,8 @@ ENDINGS = (".html", ".zarr")
 ABOUT = {
     "temporal": "Variance of the last queries' weights on the tokens before them, summed over "
     "tokens and heads (Qin et al. 2025).",
-    "column": "Variance over tokens of the attention that they get from all later ones, scaled "
-    "over a layer's heads to 0 … 1 (Wan et al. 2024).",
+    "column": "Variance over tokens of the attention that all queries give them, scaled over a "
+    "layer's heads to 0 … 1 (Wan et al. 2024).",
     "rank": "How far the most attended tokens move in the order of attention from layer to layer, "
     "in shares of the document.",
 }
@@ -120,9 +119,7 @@ def _variance(request: Request, rows: list[dict[str, Any]]) -> None:
             window=request.window, progress=bar.stage("documents"),
         )  # fmt: skip
         if request.out is not None and request.out.suffix == ".zarr":
-            if request.overwrite:
-                remove_run(request.out)
-            save(found, request.out)
+            save(found, request.out, overwrite=request.overwrite)
         elif request.out is not None:
             from tlkit.plots import report
 
@@ -141,6 +138,10 @@ def _sections(found: Any, request: Request) -> list[Any]:
             title=f"{kind} variance",
         )  # fmt: skip
         items: list[Any] = [text, drawn]
+        if request.compare and found.sizes["document"] < 6:
+            items.append(
+                f"{found.sizes['document']} documents are too few to tell models apart: give more."
+            )
         for other in request.compare if found.sizes["document"] > 1 else ():
             tested = study.compare(found, request.model, other, kind, seed=request.seed)
             items += [f"{other} less {request.model}, over documents:", _rows(tested)]

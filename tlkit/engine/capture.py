@@ -9,12 +9,12 @@ from torch import Tensor
 
 from tlkit.engine.budget import bytes_of
 from tlkit.engine.edits import Compiler, Worked
+from tlkit.engine.refusals import check_prompts
 from tlkit.engine.route import route_of
 from tlkit.engine.sequences import Sequences
 from tlkit.engine.sources import Place
 from tlkit.engine.states import States, states
 from tlkit.engine.values import Progress
-from tlkit.engine.work import check_prompts
 from tlkit.errors import SpecError
 from tlkit.models.bridge import Parts
 from tlkit.results.provenance import provenance

@@ -64,8 +64,12 @@ class Worked:
 class Compiler:
     """Turns conditions into edits for a model of given size."""
 
-    def __init__(self, sequences: Sequences, n_layers: int, n_heads: int, n_kv_heads: int) -> None:
+    def __init__(
+        self, sequences: Sequences, n_layers: int, n_heads: int, n_kv_heads: int, *,
+        trusting: bool = True,
+    ) -> None:  # fmt: skip
         self.sequences = sequences
+        self.trusting = trusting  # whether token ids may prove that nothing changes
         self.n_layers = n_layers
         self.heads = {"k": n_kv_heads, "v": n_kv_heads}
         self.n_heads = n_heads
@@ -93,7 +97,7 @@ class Compiler:
 
     def _is_early(self, one: AnyIntervention, example: int) -> bool:
         """Whether this patches one position left of the first difference (most cells do)."""
-        if type(one) is not Patch:
+        if type(one) is not Patch or not self.trusting:
             return False
         sequences, site, pos = self.sequences, one.site, one.site.pos
         if not isinstance(pos, int):
@@ -194,7 +198,7 @@ class Compiler:
 
     def _is_noop(self, edit: Edit, example: int) -> bool:
         """Whether token ids alone prove that a patch puts back what is there (never floats)."""
-        if not _puts_back(edit) or max(edit.positions) >= edit.reached:
+        if not self.trusting or not _puts_back(edit) or max(edit.positions) >= edit.reached:
             return False
         if edit.run == self.sequences.base:
             return True
@@ -219,6 +223,11 @@ def applied(edit: Edit, act: Tensor, source: Tensor | None) -> Tensor:
         EngineError: The intervention returned another shape.
     """
     edited = edit.intervention.edit(act, source)  # type: ignore[union-attr]
+    if not isinstance(edited, Tensor):
+        raise EngineError(
+            f"{type(edit.intervention).__name__}.edit returned {edited!r}; it must return the "
+            f"activation that stands in place of what it got."
+        )
     if edited.shape != act.shape:
         raise EngineError(
             f"{type(edit.intervention).__name__}.edit returned {tuple(edited.shape)} for an "

@@ -57,6 +57,12 @@ def greedy(
     if any(not len(ids) for ids in prompts):
         raise SpecError("A prompt without tokens cannot be continued.")
     parts = Parts(model)
+    longest = max(map(len, prompts), default=0)
+    if longest + max_new_tokens > parts.context:
+        raise SpecError(
+            f"A prompt of {longest} tokens and {max_new_tokens} more are over {parts.context}, for "
+            f"which the model was made; leave it out, or lower max_new_tokens."
+        )
     done: dict[int, list[int]] = {}
     for batch in _batches(prompts, batch_tokens):
         rows = [prompts[index] for index in batch]

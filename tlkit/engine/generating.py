@@ -4,9 +4,9 @@ from typing import Any, Literal
 
 from tlkit.engine.edits import Compiler, Edit
 from tlkit.engine.reference import Reference, capture
+from tlkit.engine.refusals import check_prompts
 from tlkit.engine.sequences import Sequences
 from tlkit.engine.sources import Sources
-from tlkit.engine.work import check_prompts
 from tlkit.errors import SpecError
 from tlkit.models.bridge import Parts
 from tlkit.prompts.prompts import Prompts

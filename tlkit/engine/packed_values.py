@@ -18,7 +18,9 @@ CHUNK = 1024
 """Tokens per call of a block: 1 024 to 2 048 were fastest on CPUs."""
 DEFAULT_BUDGET = 4 * 2**30
 GROUP_ROWS = 16384
-"""Most packed tokens of a group, so that what is finished is told often."""
+"""Most packed tokens of a group."""
+GROUPS = 16
+"""About how many groups a large run has, so that what is finished is told, and kept, often."""
 
 
 class PackedBackend:
@@ -67,6 +69,8 @@ class PackedBackend:
         """Run jobs group by group; out of memory, with half the tokens at a time."""
         numbered = list(enumerate(jobs))
         layers = self.parts.n_layers
+        rows = sum(make_lane(i, j.example, j.worked, self.sequences).rows for i, j in numbered)
+        often = max(self.chunk, -(-rows // GROUPS))
         total = sum(
             token_layers(make_lane(i, j.example, j.worked, self.sequences), layers)
             for i, j in numbered
@@ -89,7 +93,7 @@ class PackedBackend:
 
             while left:
                 try:
-                    group.run(list(left.items()), kept, self.chunk, self._room(), told)
+                    group.run(list(left.items()), kept, self.chunk, min(often, self._room()), told)
                 except (torch.OutOfMemoryError, MemoryError) as error:
                     if self.chunk <= 16:
                         raise EngineError(

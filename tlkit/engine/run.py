@@ -7,8 +7,7 @@ from typing import Any, Literal
 from tlkit.engine.audit import audited
 from tlkit.engine.budget import bytes_of
 from tlkit.engine.describe import described
-from tlkit.engine.journal import Journal
-from tlkit.engine.saved import KEY, checked_store, content_key, journal_of
+from tlkit.engine.saved import KEY, checked_store, content_key, journal_of, remove
 from tlkit.engine.values import Backend, Progress
 from tlkit.engine.verified import VerifiedBackend, Verify
 from tlkit.engine.work import Work
@@ -16,7 +15,6 @@ from tlkit.errors import SpecError
 from tlkit.results.files import save
 from tlkit.results.provenance import provenance
 from tlkit.spec.callables import as_metrics
-from tlkit.spec.interventions import Intervention
 from tlkit.spec.sweeps import Sweep
 
 ENGINES = ("packed", "reference", "gradient", "verified")
@@ -31,6 +29,7 @@ def run(
     on: Literal["clean", "corrupted"] | None = None,
     engine: str = "packed",
     store: str | Path | None = None,
+    overwrite: bool = False,
     budget: int | str | None = None,
     audit: float = 0.0,
     top: int | None = None,
@@ -46,18 +45,18 @@ def run(
         prompts: `tk.Prompts`.
         sweep: What to change: `tk.Sweep`.
         metrics: `tk.LogitDiff()` and its like, a function of logits, a list or a mapping of them.
-        on: Which run is changed: the corrupted one (denoising) where there is one, or the clean
-            one (noising).
+        on: Which run is changed: the corrupted one (denoising) if there is one; or the clean one.
         engine: ``"packed"`` computes only what changes; ``"reference"``, the slow twin, makes one
             hooked pass per cell; ``"gradient"`` estimates patches from one backward pass;
             ``"verified"`` then runs the largest estimates, and a sample of the others, exactly.
         store: A ``.zarr`` path for the result. Finished cells are kept beside it as they come;
             called again after an interruption, the run goes on where it stopped.
+        overwrite: Whether another run's store is deleted, once the request is found good.
         budget: Memory that the engine may take besides the weights: bytes, or ``"4GiB"``.
         audit: Share of cells that the twin runs again (``attrs["audit_difference"]``).
         top: How many of the largest estimates are run; one in 25, at least 60, if None.
         remainder: How many of the others are run; a quarter of ``top`` if None.
-        seed: Chooses what is audited and sampled. Seeds of interventions are their own.
+        seed: Chooses what is audited and sampled.
         progress: Called with (done, total).
         study: Kept in ``attrs["study"]``.
 
@@ -71,17 +70,31 @@ def run(
         SpecError: The request cannot be carried out; told before the model runs.
         EngineError: The run broke its promise.
     """
-    if engine not in ENGINES:
-        raise SpecError(f"There is no engine {engine!r}; the engines are {', '.join(ENGINES)}.")
-    if not 0 <= audit <= 1:
-        raise SpecError(f"audit is a share between 0 and 1, not {audit}.")
+    _check(engine, sweep, on, audit, (top, remainder))
     kept = None if store is None else checked_store(Path(store))
     work = Work(model, prompts, sweep, as_metrics(metrics), on)
-    work.attrs = {"seed": seed, "study": study}
-    if isinstance(sweep.template, Intervention):
-        work.attrs["site"] = sweep.template.site.component
+    site = getattr(sweep.template, "site", None)
+    work.attrs = {"seed": seed, "study": study, **({"site": site.component} if site else {})}
     backend = work.backend(engine, bytes_of(budget), Verify(top, remainder, seed))
+    if overwrite and kept is not None:
+        remove(kept)
     return _carried_out(work, backend, kept, audit, progress)
+
+
+def _check(engine: str, sweep: Any, on: str | None, audit: float, chosen: tuple[Any, Any]) -> None:
+    """Refuse what needs no model to be refused."""
+    if engine not in ENGINES:
+        raise SpecError(f"There is no engine {engine!r}; the engines are {', '.join(ENGINES)}.")
+    if not isinstance(sweep, Sweep):
+        raise SpecError(
+            f"run needs a tk.Sweep, such as tk.Sweep(tk.Patch(…), layer=…); got {sweep!r}."
+        )
+    if on not in (None, "clean", "corrupted"):
+        raise SpecError(f"on={on!r} is no run; give 'clean' or 'corrupted'.")
+    if engine != "verified" and chosen != (None, None):
+        raise SpecError("top and remainder say what engine='verified' runs; give that, too.")
+    if not 0 <= audit <= 1:
+        raise SpecError(f"audit is a share between 0 and 1, not {audit}.")
 
 
 def _carried_out(
@@ -101,15 +114,21 @@ def _carried_out(
         attrs["verify"] = str(backend.verify)
     journal = None
     if store is not None:
-        key = attrs[KEY] = content_key(attrs, work.metrics)
+        key = attrs[KEY] = content_key(attrs, work.metrics, work.interventions)
         journal, whole = journal_of(store, key, len(work.metrics))
         if whole is not None:
-            return whole
-    values, baselines = _measured(work, backend, progress, journal, store, attrs)
-    if isinstance(backend, VerifiedBackend):
-        attrs |= backend.findings(values, baselines["base"])
-    if audit:
-        attrs |= audited(work, values, audit, int(attrs["seed"]))
+            return whole if not audit else _audited_anew(work, whole, audit, store)
+    try:
+        values, baselines = work.measure(backend, progress, journal)
+        if isinstance(backend, VerifiedBackend):
+            attrs |= backend.findings(values, baselines["base"])
+        if audit:
+            attrs |= audited(work, values, audit, int(attrs["seed"]))
+    except KeyboardInterrupt:
+        if store is not None and journal is not None:  # with NaN where it was not finished
+            kept = work.collect(journal.finished, work.baselines(backend))
+            save(work.dataset(*kept, {**attrs, "complete": False}), store, overwrite=True)
+        raise
     attrs |= {"seconds": round(time.perf_counter() - started, 3), "complete": True}
     dataset = work.dataset(values, baselines, attrs)
     if store is not None and journal is not None:
@@ -118,15 +137,9 @@ def _carried_out(
     return dataset
 
 
-def _measured(
-    work: Work, backend: Backend, progress: Progress | None, journal: Journal | None,
-    store: Path | None, attrs: dict[str, Any],
-) -> Any:  # fmt: skip
-    """Values and baselines; on Ctrl+C what was finished is saved, with NaN where it was not."""
-    try:
-        return work.measure(backend, progress, journal)
-    except KeyboardInterrupt:
-        if store is not None and journal is not None:
-            kept = work.collect(journal.finished, work.baselines(backend))
-            save(work.dataset(*kept, {**attrs, "complete": False}), store, overwrite=True)
-        raise
+def _audited_anew(work: Work, whole: Any, share: float, store: Path) -> Any:
+    """A kept result, held to the twin now."""
+    values = whole["value"].values.reshape(len(work.metrics), -1, len(work.prompts))
+    whole = whole.assign_attrs(audited(work, values, share, int(whole.attrs["seed"])))
+    save(whole, store, overwrite=True)
+    return whole

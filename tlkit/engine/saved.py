@@ -2,19 +2,20 @@
 
 import hashlib
 import json
+import shutil
+from collections.abc import Iterable
 from pathlib import Path
-from types import CodeType, FunctionType
 from typing import Any
 
+from tlkit.engine.identity import identified, known
 from tlkit.engine.journal import Journal
 from tlkit.errors import SpecError
-from tlkit.spec.callables import CallableMetric
 
 KEY = "run_key"
 
 
-def content_key(attrs: dict[str, Any], metrics: Any) -> str:
-    """What identifies a run: weights, tokens, spec, metrics, dtype, and versions."""
+def content_key(attrs: dict[str, Any], metrics: Any, interventions: Iterable[Any] = ()) -> str:
+    """What identifies a run: weights, tokens, spec, metrics, dtype, versions, a user's own code."""
     parts = [
         str(attrs.get(name))
         for name in (
@@ -22,33 +23,9 @@ def content_key(attrs: dict[str, Any], metrics: Any) -> str:
             "packages", "verify",
         )
     ]  # fmt: skip
-    named = [f"{type(metric).__qualname__} {_identified(metric)}" for metric in metrics]
-    return hashlib.sha256(json.dumps([parts, named]).encode()).hexdigest()
-
-
-def _identified(thing: Any) -> str:
-    """A text that two processes share only if they mean the same metric.
-
-    A function is its code, and the values that it reads from around it: constants, defaults,
-    closures and globals.
-    """
-    if isinstance(thing, CallableMetric):
-        declared = (getattr(thing.function, one, None) for one in ("positions", "vocabulary"))
-        parts = [thing.name, thing.unit, *map(_identified, declared), _identified(thing.function)]
-        return json.dumps(parts)
-    if hasattr(thing, "detach"):
-        data = thing.detach().cpu().contiguous().float().numpy().tobytes()
-        return f"tensor {tuple(thing.shape)} {hashlib.sha256(data).hexdigest()}"
-    if isinstance(thing, CodeType):
-        parts = [thing.co_code.hex(), *thing.co_names, *map(_identified, thing.co_consts)]
-        return json.dumps(parts)
-    if isinstance(thing, FunctionType):
-        code, around = thing.__code__, thing.__globals__
-        read = [cell.cell_contents for cell in thing.__closure__ or ()]
-        read += [around[name] for name in code.co_names if name in around]
-        read = [getattr(one, "__code__", one) for one in read]  # no deeper: it may read itself
-        return json.dumps([_identified(one) for one in (code, thing.__defaults__, *read)])
-    return repr(thing)
+    named = [f"{metric.name} {identified(metric)}" for metric in metrics]
+    own = sorted({identified(one) for one in interventions if not known(type(one))})
+    return hashlib.sha256(json.dumps([parts, named, own]).encode()).hexdigest()
 
 
 def checked_store(path: Path) -> Path:
@@ -62,6 +39,13 @@ def checked_store(path: Path) -> Path:
     if not path.parent.is_dir():
         raise SpecError(f"store={str(path)!r}: the folder {path.parent} does not exist.")
     return path
+
+
+def remove(store: Path) -> None:
+    """Delete a run that is to be replaced: its store and its journal."""
+    store.with_name(store.name + ".journal").unlink(missing_ok=True)
+    if (store / "zarr.json").exists():
+        shutil.rmtree(store)
 
 
 def journal_of(store: Path, key: str, metrics: int) -> tuple[Journal | None, Any]:

@@ -9,11 +9,11 @@ from tlkit.engine.edits import Compiler
 from tlkit.engine.packed_group import PackedGroup
 from tlkit.engine.packed_values import CHUNK, GROUP_ROWS
 from tlkit.engine.readout import Reading
+from tlkit.engine.refusals import check_prompts, check_sites
 from tlkit.engine.route import route_of
 from tlkit.engine.sequences import Sequences
 from tlkit.engine.sources import Captured, Place
 from tlkit.engine.values import Job
-from tlkit.engine.work import check_prompts, check_sites
 from tlkit.errors import SpecError
 from tlkit.models.bridge import Parts
 from tlkit.spec.callables import as_metrics

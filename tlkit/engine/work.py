@@ -1,6 +1,6 @@
 """A request, checked and worked out for every cell and example."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,16 +10,16 @@ from tlkit.engine.gradient import GradientBackend, refuse_estimates
 from tlkit.engine.journal import Journal
 from tlkit.engine.packed_values import PackedBackend
 from tlkit.engine.reference_values import ReferenceBackend
+from tlkit.engine.refusals import check_interventions, check_prompts, check_sites
 from tlkit.engine.route import route_of
 from tlkit.engine.sequences import Sequences
 from tlkit.engine.values import Backend, Job, Progress
 from tlkit.engine.verified import VerifiedBackend, Verify
-from tlkit.errors import SpecError
 from tlkit.models.bridge import Parts
 from tlkit.results.schema import build, token_coords
 from tlkit.results.units import METRIC_UNITS
 from tlkit.spec.readout import Metric
-from tlkit.spec.sweeps import Condition, Sweep
+from tlkit.spec.sweeps import AnyIntervention, Condition, Sweep
 
 
 class Work:
@@ -45,9 +45,7 @@ class Work:
             self.conditions = [
                 Condition(c.name, (*sweep.given, *c.interventions)) for c in self.conditions
             ]
-        compiler = Compiler(
-            self.sequences, self.parts.n_layers, self.parts.n_heads, self.parts.n_kv_heads
-        )
+        compiler = self.compiler()
         examples = range(len(prompts))
         self.worked: list[list[Worked]] = [
             [compiler.work_out(condition, i) for i in examples] for condition in self.conditions
@@ -56,6 +54,19 @@ class Work:
         self.given = [compiler.work_out(given, i) for i in examples] if sweep.given else None
         for row in self.worked:
             check_sites(self.parts, row)
+        check_interventions(self.parts, self.sequences, self.interventions)
+
+    def compiler(self, *, trusting: bool = True) -> Compiler:
+        """What works conditions out; one that trusts nothing runs also what changes nothing."""
+        parts = self.parts
+        return Compiler(
+            self.sequences, parts.n_layers, parts.n_heads, parts.n_kv_heads, trusting=trusting
+        )
+
+    @property
+    def interventions(self) -> list[AnyIntervention]:
+        """Every intervention of every cell, the ``given`` ones too."""
+        return [one for condition in self.conditions for one in condition.interventions]
 
     @property
     def free(self) -> int:
@@ -87,8 +98,7 @@ class Work:
         return ReferenceBackend(self.parts, self.sequences, self.metrics), reason
 
     def _estimating(self, engine: str, budget: int | None, verify: Verify) -> tuple[Backend, str]:
-        interventions = [one for c in self.conditions for one in c.interventions]
-        refuse_estimates(interventions, self.metrics, self.sweep.given)
+        refuse_estimates(self.interventions, self.metrics, self.sweep.given)
         exact, reason = self.backend("packed", budget)
         gradient = GradientBackend(
             self.parts, self.sequences, self.metrics, exact, budget=budget
@@ -209,34 +219,9 @@ def recovered(value: np.ndarray, baselines: dict[str, np.ndarray], spread: Any) 
         return ((value - corrupted[spread]) / gap[spread]).astype(np.float32)
 
 
-def check_sites(parts: Parts, several: Iterable[Worked]) -> None:
-    """Refuse sites that a model does not have.
-
-    Raises:
-        SpecError: There is no such site.
-    """
-    for component in sorted({edit.component for worked in several for edit in worked.edits}):
-        reason = parts.unsupported(component)
-        if reason:
-            raise SpecError(f"{parts.name} has no site {component!r}: {reason}.")
-
-
-def check_prompts(model: Any, prompts: Any) -> None:
-    """Refuse prompts that another tokenizer made.
-
-    Raises:
-        SpecError: The tokenizers differ, or there are no prompts.
-    """
-    from tlkit.models.info import info
-
-    if len(prompts) == 0:
-        raise SpecError("There are no prompts to run.")
-    own = info(model).tokenizer_hash
-    if prompts.tokenizer_hash and own and prompts.tokenizer_hash != own:
-        raise SpecError(
-            "These prompts were tokenised by another model's tokenizer; make them with this model."
-        )
-
-
 def _label(value: Any) -> Any:
+    if isinstance(value, tuple) and value and all(type(one) is int for one in value):
+        first, last = value[0], value[-1]
+        if value == tuple(range(first, last + 1)):  # layers 0 to k, say, are called "0-k"
+            return str(first) if first == last else f"{first}-{last}"
     return value if isinstance(value, (int, float, str, bool)) else str(value)

@@ -74,6 +74,11 @@ class Parts:
         return next(self.embed.parameters()).device
 
     @property
+    def context(self) -> int:
+        """Most tokens that the model was made for."""
+        return int(getattr(self.config, "max_position_embeddings", None) or 2**30)
+
+    @property
     def dtype(self) -> Any:
         """The weights' floating type."""
         return next(self.embed.parameters()).dtype

@@ -110,6 +110,8 @@ def check_fit(source: Source, request: Request) -> None:
     """
     if request.revision is not None and source.kind != "hub":
         raise SpecError(f"revision is for models of the hub, and {source.label} is none.")
+    if source.kind == "tiny" and (request.adapter, request.device_map) != (None, None):
+        raise SpecError("Tiny random models take no adapter and no device_map.")
     if source.kind not in ("object", "bridge"):
         return
     if request.adapter is not None:

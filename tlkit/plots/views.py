@@ -37,6 +37,7 @@ VIEWS: dict[str, View] = {
     "direct_logit_attribution": View("head_attribution", x="head", y="layer"),
     "head_scores": View("score", x="head", y="layer", panel="kind"),
     "variance": View("variance", lines="model", dash="kind"),
+    "variance by layer": View("layer_variance", lines="model"),
     "layer_probes": View("f1", y="model", panel="site"),
     "ablation": View("kl", lines="model", panel="site"),
     "abliteration": View("candidate_score", x="pos", y="layer"),
@@ -68,6 +69,8 @@ def plot(
     Raises:
         SpecError: more dimensions are left than a picture has, with what to select.
     """
+    if not isinstance(ds, xr.Dataset):
+        raise SpecError(f"plot draws a Dataset, such as tk.run gives; got a {type(ds).__name__}.")
     if ds.attrs.get("study") == "pathways" and variable is None:
         ds = _by_group(ds)
     view = VIEWS.get(str(ds.attrs.get("study", "")))

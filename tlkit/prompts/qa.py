@@ -177,7 +177,10 @@ def _question(row: Mapping[str, Any], where: str, dropped: Counter[str]) -> Ques
     text = str(row["question"])
     given = row["answer"]
     answers = [str(one) for one in given] if isinstance(given, list) else [str(given)]
-    names = dict.fromkeys([*answers, *map(str, row.get("answer_aliases") or ())])
+    others = row.get("answer_aliases") or ()
+    if any(one is None for one in others):
+        raise SpecError(f"{where}: an alias of the answer is null; leave it out.")
+    names = dict.fromkeys([*answers, *map(str, others)])
     aliases = []
     for name in names:
         if name in answers[:1] or (plain_name(name) and not contains(text, name)):

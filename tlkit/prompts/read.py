@@ -132,6 +132,12 @@ def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 raise SpecError(
                     f"{path}, line {number} holds a number or a nesting that is too large."
                 ) from None
+            try:
+                json.dumps(row, ensure_ascii=False).encode()
+            except UnicodeEncodeError:
+                raise SpecError(
+                    f"{path}, line {number} holds half of a character (a lone surrogate)."
+                ) from None
             if not isinstance(row, dict):
                 raise SpecError(
                     f"{path}, line {number} is {_WORDS.get(type(row), 'no object')}; the file must "

@@ -29,6 +29,8 @@ def save(ds: xr.Dataset, path: str | Path, *, overwrite: bool = False) -> Path:
     Raises:
         SpecError: another ending, something in the way, or values of another type.
     """
+    if not isinstance(ds, xr.Dataset):
+        raise SpecError(f"save keeps a Dataset, such as tk.run gives; got a {type(ds).__name__}.")
     path = Path(path)
     _check_target(path, overwrite)
     attrs = {**ds.attrs, "schema_version": ds.attrs.get("schema_version", SCHEMA_VERSION)}

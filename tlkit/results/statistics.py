@@ -53,6 +53,25 @@ def mean_interval(values: ArrayLike, axis: int = -1, level: float = 0.95) -> Int
     return Interval(mean, mean - half, mean + half, n)
 
 
+def wilson_interval(right: int, n: int, level: float = 0.95) -> tuple[float, float]:
+    """The interval of a share (Wilson 1927), inside 0 to 1 however few there are.
+
+    Example:
+        >>> [round(x, 3) for x in wilson_interval(1, 2)]
+        [0.095, 0.905]
+    """
+    from scipy.special import ndtri
+
+    _check_level(level)
+    if n < 1:
+        return float("nan"), float("nan")
+    z = float(ndtri(0.5 + level / 2))
+    share, more = right / n, z * z / n
+    middle = (share + more / 2) / (1 + more)
+    half = z / (1 + more) * float(np.sqrt(share * (1 - share) / n + more / (4 * n)))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
 def bootstrap_interval(
     values: ArrayLike,
     axis: int = -1,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tlkit.errors import SpecError
-from tlkit.spec.sites import Positions, positions
+from tlkit.spec.sites import Positions, places, positions
 
 Indices = int | Sequence[int] | None
 
@@ -30,10 +30,15 @@ class EdgeIntervention:
     def __post_init__(self) -> None:
         if self.keys is None:
             raise SpecError(f"{type(self).__name__} needs keys: a span's name or positions.")
+        kind = type(self).__name__
         for name in ("layers", "heads"):
             value = getattr(self, name)
-            if isinstance(value, Sequence):
-                object.__setattr__(self, name, tuple(value))
+            if isinstance(value, str):
+                raise SpecError(f"{name} of {kind} are whole numbers, not {value!r}.")
+            object.__setattr__(self, name, places(value, f"{name} of {kind}"))
+        for name in ("queries", "keys"):
+            value = places(getattr(self, name), f"{name} of {kind}")
+            object.__setattr__(self, name, value)
 
     def edges(
         self, prompt: int, length: int, spans: Mapping[str, Sequence[Any]], example: int

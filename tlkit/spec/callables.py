@@ -47,8 +47,24 @@ class CallableMetric:
         rows = []
         for row in range(len(readout.examples)):
             value = self.function(logits[row : row + 1][:, readout.present[row]])
-            rows.append(torch.as_tensor(value).float().reshape(()))
+            rows.append(_number(value, self.name))
         return torch.stack(rows)
+
+
+def _number(value: Any, name: str) -> "Tensor":
+    """One number, as the metric was asked for."""
+    import torch
+
+    try:
+        number = torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise SpecError(f"The metric {name!r} gave {value!r}, which is no number.") from None
+    if number.numel() != 1:
+        raise SpecError(
+            f"The metric {name!r} gave {number.numel()} numbers for one prompt's logits; it must "
+            f"give one."
+        )
+    return number.float().reshape(())
 
 
 def as_metrics(metrics: Any) -> tuple[Metric, ...]:
@@ -63,7 +79,7 @@ def as_metrics(metrics: Any) -> tuple[Metric, ...]:
         several = list(metrics) if isinstance(metrics, (list, tuple)) else [metrics]
     done: list[Metric] = []
     for one in several:
-        if isinstance(one, Metric):
+        if isinstance(one, Metric) and not isinstance(one, type):
             done.append(one)
         elif callable(one) and not isinstance(one, type):
             done.append(CallableMetric(one, name=getattr(one, "__name__", "metric")))

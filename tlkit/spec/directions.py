@@ -32,7 +32,7 @@ class Direction:
     def __post_init__(self) -> None:
         import torch
 
-        rows = self.vector.detach().float()
+        rows = torch.as_tensor(self.vector).detach().float()
         rows = rows[None] if rows.ndim == 1 else rows
         if rows.ndim != 2 or not bool(torch.isfinite(rows).all()):
             raise SpecError("A direction is a finite vector [d_model], or rows [rank, d_model].")

@@ -28,6 +28,22 @@ class Intervention:
 
     site: Site
 
+    def __init_subclass__(cls, **more: Any) -> None:
+        """Every subclass checks its site, whatever else it does when it is made."""
+        super().__init_subclass__(**more)
+        own = cls.__dict__.get("__post_init__")
+
+        def checked(self: "Intervention") -> None:
+            if not isinstance(self.site, Site):
+                raise SpecError(
+                    f"{type(self).__name__} acts on a tk.Site, such as tk.Site('resid_pre'), not "
+                    f"on {self.site!r}."
+                )
+            if own is not None:
+                own(self)
+
+        cls.__post_init__ = checked  # type: ignore[attr-defined]
+
     @property
     def needs(self) -> Needs:
         """What ``edit`` gets as its second argument."""

@@ -39,7 +39,8 @@ class LogitDiff:
                 if len(row) != 1:
                     raise SpecError(
                         f"LogitDiff needs answers of one token; in example {i} the "
-                        f"{which[:-1].replace('_', ' ')} has {len(row)}. Use AnswerProb."
+                        f"{which[:-1].replace('_', ' ')} has {len(row)}. Use "
+                        f"AnswerProb (--metric answer_prob), or leave it out (--single-token)."
                     )
         ids = _first_tokens(prompts, "answers", "LogitDiff")
         return tuple(sorted({*ids, *_first_tokens(prompts, "wrong_answers", "LogitDiff")}))

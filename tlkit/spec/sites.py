@@ -1,6 +1,6 @@
 """Places in a model whose activations can be read and written."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,33 @@ HEADS = ("z", "q", "k", "v")
 EDGES = ("pattern", "attn_scores")
 NEURONS = ("mlp_pre", "mlp_post")
 COMPONENTS = (*STREAM, *HEADS, *EDGES, *NEURONS)
+
+
+def whole(value: Any, what: str) -> int:
+    """A whole number as Python's own.
+
+    Raises:
+        SpecError: It is none; true and false are none either.
+    """
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise SpecError(f"{what} must be a whole number, not {value!r}.")
+    return int(value.__index__())
+
+
+def places(wanted: Any, what: str) -> Positions:
+    """A position, several, a span's name, or None, as they are kept.
+
+    Raises:
+        SpecError: It is none of these.
+    """
+    if wanted is None or isinstance(wanted, str):
+        return wanted
+    if hasattr(wanted, "__index__"):
+        return whole(wanted, what)
+    if not isinstance(wanted, Iterable):
+        raise SpecError(f"{what} must be a position, several or a span's name, not {wanted!r}.")
+    return tuple(whole(one, f"Each of {what}") for one in wanted)
+
 
 _NARROWING = ("layer", "head", "pos", "query", "key")
 _AXES: Mapping[str, tuple[str, ...]] = {
@@ -63,6 +90,13 @@ class Site:
                     f"Site {self.component!r} has no {name!r}; it is narrowed by "
                     f"{', '.join(allowed)}."
                 )
+        for name in ("layer", "head"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, whole(value, f"{name} of site {self.component!r}"))
+        for name in ("pos", "query", "key"):
+            at = places(getattr(self, name), f"{name} of site {self.component!r}")
+            object.__setattr__(self, name, at)
 
     @property
     def axes(self) -> tuple[str, ...]:

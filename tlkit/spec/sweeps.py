@@ -44,6 +44,11 @@ class Sweep:
         given: Iterable[AnyIntervention] = (),
         **axes: Iterable[Any],
     ) -> None:
+        if not isinstance(template, (Intervention, EdgeIntervention)):
+            raise SpecError(f"A sweep needs an intervention, such as tk.Patch; got {template!r}.")
+        for name, values in axes.items():
+            if isinstance(values, str) or not isinstance(values, Iterable):
+                raise SpecError(f"The axis {name!r} needs several values, not {values!r}.")
         self.template = template
         self.given = tuple(given)
         self.axes = {name: tuple(map(_plain, values)) for name, values in axes.items()}

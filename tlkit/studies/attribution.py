@@ -16,10 +16,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from tlkit.engine.refusals import check_prompts
 from tlkit.engine.route import route_of
 from tlkit.engine.sequences import Sequences
 from tlkit.engine.states import States, states
-from tlkit.engine.work import check_prompts
 from tlkit.errors import EngineError, SpecError
 from tlkit.models.bridge import Parts
 from tlkit.results.provenance import provenance

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from tlkit.engine.readout import Reading
+from tlkit.engine.refusals import check_prompts
 from tlkit.engine.route import route_of
 from tlkit.engine.sequences import Sequences
 from tlkit.engine.states import states
-from tlkit.engine.work import check_prompts
 from tlkit.errors import SpecError
 from tlkit.models.bridge import Parts
 from tlkit.models.text import token_labels

@@ -136,6 +136,7 @@ def run(
     on: Literal["clean", "corrupted"] = "corrupted",
     engine: str = "packed",
     store: str | Path | None = None,
+    overwrite: bool = False,
     budget: int | str | None = None,
     audit: float = 0.0,
     top: int | None = None,
@@ -155,6 +156,7 @@ def run(
             ``"clean"``: the other way round (noising).
         engine: See `tk.run`, as are ``store``, ``budget``, ``audit``, ``seed`` and ``progress``.
         store: Where the run is kept.
+        overwrite: Whether another run's store is replaced.
         budget: Memory for the engine.
         audit: Share that the reference engine runs again.
         top: How many of the largest estimates ``engine="verified"`` runs, and ``remainder``: how
@@ -168,6 +170,6 @@ def run(
     """
     return run_sweep(
         model, prompts, sweep(model, prompts, site, by=by, on=on), metrics or LogitDiff(),
-        on=on, engine=engine, store=store, budget=budget, audit=audit, top=top,
+        on=on, engine=engine, store=store, overwrite=overwrite, budget=budget, audit=audit, top=top,
         remainder=remainder, seed=seed, progress=progress, study="patching",
     )  # fmt: skip

@@ -12,7 +12,7 @@ from tlkit.engine.values import Progress
 from tlkit.errors import SpecError
 from tlkit.prompts.prompts import Prompts
 from tlkit.prompts.tokens import tokenizer_of
-from tlkit.results.statistics import mean_interval, paired_permutation
+from tlkit.results.statistics import paired_permutation, wilson_interval
 from tlkit.studies.answer_store import stop_tokens
 from tlkit.studies.conditions.arm import ARM, redistributed
 from tlkit.studies.conditions.transform import Changed, changed, named
@@ -119,10 +119,11 @@ def _solved(
 def _row(
     label: str, right: np.ndarray, base: np.ndarray, said: list[float | None], seed: int
 ) -> dict[str, Any]:
-    interval, test = mean_interval(right), paired_permutation(right, base, seed=seed)
+    low, high = wilson_interval(int(right.sum()), len(right))
+    test = paired_permutation(right, base, seed=seed)
     return {
         "condition": label, "right": int(right.sum()), "n": len(right),
-        "share": float(interval.mean), "low": float(interval.low), "high": float(interval.high),
+        "share": float(right.mean()), "low": low, "high": high,
         "difference": float(test.difference), "p_value": float(test.p_value),
         "no_number": sum(one is None for one in said),
     }  # fmt: skip

@@ -124,6 +124,8 @@ def _numbers(ds: Any, statistic: str, *, first_token: bool) -> np.ndarray:
 def _tested(
     first: np.ndarray, second: np.ndarray, seed: int, permutations: int | None
 ) -> dict[str, np.ndarray]:
+    if permutations is not None and permutations < 1:
+        raise SpecError(f"permutations is {permutations}; a test needs at least 1.")
     heads = int(np.prod(first.shape[:2]))
     count = max(RESAMPLES, 40 * heads) if permutations is None else permutations
     test = paired_permutation(second, first, seed=seed, permutations=count)
@@ -131,6 +133,7 @@ def _tested(
     with np.errstate(invalid="ignore", divide="ignore"):
         spread = np.nanstd(change, axis=-1, ddof=1) if change.shape[-1] > 1 else np.nan
         size = np.where(test.difference == 0, 0.0, test.difference / spread)
+        size = np.where(np.isinf(size), np.nan, size)  # no spread at all: not to be scaled
     return {
         "difference": test.difference, "effect_size": size, "p_value": test.p_value,
         "p_adjusted": benjamini_hochberg(test.p_value),

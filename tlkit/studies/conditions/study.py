@@ -1,11 +1,13 @@
 """`tk.conditions.run`: what a condition of the prompt does to heads' attention."""
 
+import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
+from tlkit.engine.refusals import check_prompts
 from tlkit.errors import SpecError
 from tlkit.models.bridge import Parts
 from tlkit.prompts.prompts import Prompts
@@ -24,7 +26,7 @@ UNITS = {
 
 def run(
     model: Any,
-    prompts: Prompts,
+    prompts: Any,
     conditions: Any,
     *,
     layers: Iterable[int] | None = None,
@@ -36,22 +38,18 @@ def run(
 ) -> Any:
     """Compare heads' attention on the same prompts under several conditions.
 
-    Method: Shi et al. 2025 (arXiv:2510.01032); docs/studies/conditions.md says how it is read.
+    Method: Shi et al. 2025 (arXiv:2510.01032); see docs/studies/conditions.md.
 
     Args:
         model: A loaded model.
         prompts: `tk.Prompts`; their clean side is read.
-        conditions: Labels to conditions: None (the prompts as they are; added as ``"None"`` where
-            it is missing), `tk.Insert`, `Replace`, `System`, prompts of one's own, or an
-            intervention. The plain prompts are what the others are tested against.
+        conditions: Labels to conditions: None (the plain prompts, added as ``"None"`` if missing),
+            `tk.Insert`, `Replace`, `System`, prompts of one's own, or an intervention.
         layers: Which layers are read; all if None.
-        queries: Whose attention counts: ``"all"`` later tokens', inserted ones included, or the
-            ``"original"`` tokens' only.
-        first_token: Whether the first token's weight counts in tests: in many models it takes most
-            of the attention, whatever it is.
+        queries: Whose attention counts: ``"all"`` later tokens', or the ``"original"`` tokens'.
+        first_token: Whether the first token counts in tests; it often takes most of the weight.
         seed: Draws the tests' sign flips.
-        permutations: How many; if None, enough that the smallest p survives the correction over
-            all heads, and at least 10 000.
+        permutations: How many; if None, enough for the correction over all heads.
         progress: Called with (conditions done, conditions in all).
 
     Returns:
@@ -67,6 +65,7 @@ def run(
         SpecError: A condition cannot be carried out, or the request names what is not there.
     """
     started = time.perf_counter()
+    check_prompts(model, prompts)
     labelled, read = named(conditions), _layers(layers, Parts(model))
     if queries not in ("all", "original"):
         raise SpecError(f"queries={queries!r} is not known; use 'all' or 'original'.")
@@ -80,6 +79,7 @@ def run(
         model, prompts, study="conditions", engine="streaming", seed=seed, queries=queries,
         first_token=first_token, baseline=base, conditions=_described(labelled),
         merged_seams=sum(change.merged_seams for change in changes.values()),
+        inserted_tokens=json.dumps({label: _put_in(change) for label, change in changes.items()}),
         seconds=round(time.perf_counter() - started, 3),
     )  # fmt: skip
     dataset = _dataset(found, prompts, read, attrs)
@@ -95,6 +95,12 @@ def _changes(
     }
     _check_lengths(Parts(model), prompts, changes)
     return next(label for label, one in labelled.items() if one is None), changes
+
+
+def _put_in(change: Changed) -> float:
+    """How many tokens a condition puts into a prompt, on average."""
+    spans = change.inserted or ()
+    return float(np.mean([span.stop - span.start for span in spans])) if spans else 0.0
 
 
 def _described(labelled: Mapping[str, Any]) -> str:
@@ -114,7 +120,7 @@ def _layers(layers: Iterable[int] | None, parts: Parts) -> list[int]:
 
 
 def _check_lengths(parts: Parts, prompts: Prompts, changes: Mapping[str, Changed]) -> None:
-    longest = int(getattr(parts.config, "max_position_embeddings", None) or 2**30)
+    longest = parts.context
     for label, change in changes.items():
         for example, ids in enumerate(change.ids):
             if len(ids) > longest:

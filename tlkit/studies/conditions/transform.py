@@ -14,6 +14,9 @@ from tlkit.spec.insertions import Insert
 from tlkit.spec.interventions import Intervention
 from tlkit.spec.sweeps import Condition
 
+LEAST_KEPT = 0.5
+"""Share of a prompt's tokens that prompts given as a condition must still have."""
+
 
 @dataclass(frozen=True)
 class Replace:
@@ -89,7 +92,15 @@ def changed(model: Any, prompts: Prompts, name: str, condition: Any) -> Changed:
                 f"Condition {name!r} has {len(condition)} prompts and there are {len(prompts)}; "
                 f"conditions are compared prompt by prompt."
             )
-        return Changed(condition.clean, _aligned(prompts.clean, condition.clean, name))
+        maps = _aligned(prompts.clean, condition.clean, name)
+        for example, row in enumerate(maps):
+            kept = sum(position != UNMAPPED for position in row)
+            if kept < len(row) * LEAST_KEPT:
+                raise SpecError(
+                    f"Condition {name!r}: {kept} of the {len(row)} tokens of prompt {example} are "
+                    f"left; conditions are compared on the tokens of the same prompts."
+                )
+        return Changed(condition.clean, maps)
     raise SpecError(
         f"Condition {name!r} is a {type(condition).__name__}; a condition is None, tk.Insert, "
         f"Replace, System, prompts, or an intervention."
@@ -155,7 +166,14 @@ def named(conditions: Any) -> dict[str, Any]:
             'Conditions are a mapping of labels, such as {"None": None, "Miess": tk.Insert("/ ")}.'
         )
     found = {str(name): one for name, one in conditions.items()}
-    if not any(one is None for one in found.values()):
+    if len(found) < len(conditions):
+        raise SpecError("Two conditions have one label.")
+    plain = [name for name, one in found.items() if one is None]
+    if len(plain) > 1:
+        raise SpecError(f"The plain prompts are there twice: {', '.join(plain)}.")
+    if not plain and "None" in found:
+        raise SpecError("The label 'None' is for the plain prompts; give the condition another.")
+    if not plain:
         found = {"None": None, **found}
     if len(found) < 2:
         raise SpecError("There is nothing to compare: give a condition besides None.")

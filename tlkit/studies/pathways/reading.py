@@ -77,8 +77,10 @@ def curves(ds: Any, reading: Reading | None = None, *, min_examples: int | None 
 
 
 def _measured(ds: Any, reading: str) -> bool:
-    name = "delta_p" if reading in ("group", "held_out") else "delta_p_intervention"
-    return name in ds and bool(ds[name].notnull().any())
+    if reading in ("group", "held_out"):
+        return "delta_p" in ds and bool(ds["delta_p"].notnull().any())
+    name = "delta_p_intervention"
+    return name in ds and bool(ds[name].sel(kind=reading).notnull().any())
 
 
 def _why(ds: Any) -> str:
@@ -123,6 +125,8 @@ def table(ds: Any, *, layers: Any = None, min_examples: int | None = None) -> An
         found = curves(ds, reading, min_examples=min_examples)
         there = found["layer"].values.tolist()
         asked = [k for k in (layers if layers is not None else _spread(there)) if k in there]
+        if not asked:
+            raise SpecError(f"None of the layers {layers} was measured; there are {there}.")
         some = found.sel(layer=asked)
         interval = mean_interval(some["delta_p"].values)
         for at in np.ndindex(*interval.mean.shape):

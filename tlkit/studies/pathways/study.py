@@ -11,6 +11,7 @@ import numpy as np
 
 from tlkit.engine.budget import bytes_of
 from tlkit.engine.route import route_of
+from tlkit.engine.saved import remove
 from tlkit.errors import SpecError
 from tlkit.models.bridge import Parts
 from tlkit.prompts.qa import QA
@@ -30,6 +31,7 @@ def run(
     *,
     engine: str = "packed",
     store: str | Path | None = None,
+    overwrite: bool = False,
     budget: int | str | None = None,
     stages: Stages | None = None,
     **choices: Any,
@@ -45,6 +47,7 @@ def run(
         engine: ``"packed"``; or ``"reference"``, one hooked forward pass for each cell.
         store: A ``.zarr`` path. Each finished set is kept there, and called again the study goes
             on with the sets that are missing. Answers are kept apart, in the cache.
+        overwrite: Whether another study's store is deleted, once the request has been found good.
         budget: Memory that may be taken besides the weights: bytes, or ``"4GiB"``.
         stages: Told of each stage's progress.
         **choices: Fields of `Settings`, such as ``readings``, ``mode``, ``layers``, ``seeds``.
@@ -65,6 +68,8 @@ def run(
     settings = Settings.of(choices).checked(parts.n_layers)
     packed = packs(parts, engine)
     attrs = _about(model, named, settings, packed=packed)
+    if overwrite and store is not None:
+        remove(Path(store))
     done = _finished(store, attrs, named)
 
     def dataset(names: Sequence[str]) -> Any:
@@ -137,11 +142,19 @@ def _finished(store: Any, attrs: dict[str, Any], named: Mapping[str, QA]) -> dic
     if store is None or not Path(store).exists():
         return {}
     dataset = open_store(store)
-    same = ("study", "weight_hash", "tokenizer_hash", "spec", "prompt_hash", "tlkit_version")
+    same = (
+        "study",
+        "weight_hash",
+        "tokenizer_hash",
+        "spec",
+        "prompt_hash",
+        "engine",
+        "tlkit_version",
+    )
     if any(dataset.attrs.get(name) != attrs.get(name) for name in same):
         raise SpecError(
-            f"{store} holds another study (other weights, questions or settings); choose another "
-            f"name, or delete it."
+            f"{store} holds another study (other weights, questions, settings or engine); "
+            f"choose another name, or delete it."
         )
     found = unstacked(dataset, json.loads(dataset.attrs["notes"]))
     return {name: part for name, part in found.items() if name in named}

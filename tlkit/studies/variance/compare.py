@@ -8,6 +8,8 @@ from tlkit.errors import SpecError
 from tlkit.results.schema import build
 from tlkit.results.statistics import benjamini_hochberg, mean_interval, paired_permutation
 
+KIND_UNITS = {"temporal": "attention²", "column": "fraction", "rank": "share of the keys²"}
+
 
 def by_layer(ds: Any, kind: str = "temporal") -> Any:
     """One curve per model, ready to be drawn.
@@ -22,7 +24,9 @@ def by_layer(ds: Any, kind: str = "temporal") -> Any:
     Raises:
         SpecError: There is no such kind.
     """
-    return _one(ds, kind)[["layer_variance"]]
+    one = _one(ds, kind)[["layer_variance"]]
+    one["layer_variance"].attrs["units"] = KIND_UNITS[kind]
+    return one.assign_attrs(study="variance by layer", kind=kind)
 
 
 def compare(
@@ -57,7 +61,7 @@ def compare(
     one, two = (values.sel(model=name).values.astype(float) for name in (first, second))
     interval = mean_interval(two - one)
     test = paired_permutation(two, one, seed=seed, permutations=permutations)
-    units = "attention²"
+    units = KIND_UNITS[kind]
     return build(
         {
             "difference": (("layer",), interval.mean, units),

@@ -61,7 +61,8 @@ def _read(row: Any, number: int) -> tuple[str, str]:
         return f"document {number}", row
     if not isinstance(row, Mapping) or not isinstance(row.get("text"), str):
         raise SpecError(f"Document {number} is no text and no row with a 'text'.")
-    return str(row.get("id", f"document {number}")), row["text"]
+    name = row.get("id")
+    return f"document {number}" if name is None else str(name), row["text"]
 
 
 def _cut(name: str, ids: list[int], longest: int, longer: str, least: int) -> list[Document]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from tlkit.errors import SpecError
 from tlkit.models.bridge import Parts
+from tlkit.models.info import info
 from tlkit.results.provenance import provenance
 from tlkit.results.schema import build
 from tlkit.studies.variance.documents import Document, notes, read
@@ -15,6 +16,7 @@ from tlkit.studies.variance.scores import KINDS, ROWS, Scores
 
 Progress = Callable[[int, int], None]
 WINDOW = 32
+PER_KIND = "unit of the kind"
 
 
 def run(
@@ -30,16 +32,15 @@ def run(
 ) -> Any:
     """Measure how attention varies over documents, in every layer and head.
 
-    The weights stream by in blocks of queries: memory grows with the length of a document, not
-    with its square.
+    The weights stream by in blocks of queries: memory grows with a document's length alone.
 
     Args:
         models: A loaded model; or a mapping of names to models, such as ``{"original": a,
             "fine-tuned": b}``, which read the same documents.
         documents: Texts, or rows with ``id`` and ``text``.
         max_tokens: Most tokens of a document; what the model was made for, if None.
-        longer: What becomes of longer documents: ``"middle"`` is left out (as LongBench does), the
-            ``"end"`` is, or they become ``"windows"``. ``attrs["documents"]`` tells all counts.
+        longer: Of longer ones the ``"middle"`` is left out (as LongBench does) or the ``"end"``,
+            or they become ``"windows"``. ``attrs["documents"]`` tells all counts.
         window: How many of the last queries ``temporal`` and ``rank`` look at.
         pool: Neighbouring keys that ``rank`` averages.
         top: Tokens of each layer whose ranks are followed.
@@ -73,7 +74,8 @@ def run(
     first = next(iter(rows.values()))
     attrs = provenance(
         next(iter(named.values())), engine="streaming", study="variance",
-        models=", ".join(named), documents=notes(first), window=window, pool=pool, top=top,
+        models=", ".join(named), weight_hashes=_hashes(named),
+        documents=notes(first), window=window, pool=pool, top=top,
         longer=longer, seconds=round(time.perf_counter() - started, 3),
     )  # fmt: skip
     return _dataset(found, [one.name for one in first], attrs)
@@ -102,9 +104,13 @@ def _documents(
     return rows
 
 
+def _hashes(named: Mapping[str, Any]) -> str:
+    return ", ".join(info(model).weight_hash for model in named.values())
+
+
 def context(parts: Parts) -> int:
     """Most tokens that a model was made for."""
-    return int(getattr(parts.config, "max_position_embeddings", None) or 2**30)
+    return parts.context
 
 
 def _name(model: Any) -> str:
@@ -136,8 +142,8 @@ def _dataset(found: Mapping[str, list[Scores]], documents: list[str], attrs: dic
                 rows[name][i, :n, :m, j] = one.rows[name]
     dims = ("model", "layer", "head", "document")
     variables: dict[str, tuple] = {
-        "variance": (("kind", *dims), variance, "attention²"),
-        "layer_variance": (("kind", "model", "layer", "document"), whole, "attention²"),
+        "variance": (("kind", *dims), variance, PER_KIND),
+        "layer_variance": (("kind", "model", "layer", "document"), whole, PER_KIND),
     }
     for name, values in rows.items():
         variables["sink_share" if name == "sink" else name] = (dims, values, "fraction")
