@@ -25,7 +25,8 @@ def eager(model, ids, positions=None):
         if positions is not None:
             more["position_ids"] = torch.tensor([positions])
         found = hf(torch.tensor([ids]), output_attentions=True, use_cache=False, **more).attentions
-    return torch.cat(list(found)).float().numpy()
+    # transformers may have put its recording hooks on a shared model twice, bridged and unbridged.
+    return torch.cat(list(found)[:: len(found) // model.cfg.n_layers]).float().numpy()
 
 
 class Whole(Reader):

@@ -43,7 +43,8 @@ def found(model, prompts):
 def pattern(model, ids):
     with torch.no_grad(), unbridged(model) as hf:
         out = hf(torch.tensor([list(ids)]), output_attentions=True, use_cache=False)
-    return torch.cat(list(out.attentions)).numpy()
+    # transformers may have put its recording hooks on a shared model twice, bridged and unbridged.
+    return torch.cat(list(out.attentions)[:: len(out.attentions) // model.cfg.n_layers]).numpy()
 
 
 def column_means(pattern, keys, queries):

@@ -35,7 +35,8 @@ def patterns(model, text):
     ids = Prompts.from_texts(model, [text]).clean[0]
     with torch.no_grad(), unbridged(model) as hf:
         out = hf(torch.tensor([ids]), output_attentions=True, use_cache=False).attentions
-    return torch.cat(list(out)).double().numpy()
+    # transformers may have put its recording hooks on a shared model twice, bridged and unbridged.
+    return torch.cat(list(out)[:: len(out) // model.cfg.n_layers]).double().numpy()
 
 
 def ranks_by_hand(row, pool):
