@@ -27,7 +27,7 @@ INTRODUCTION = """Each map asks where a small language model keeps its answer. T
 prompts that differ in a word and have different answers; one activation of the first run is put
 into the second, and the map shows how far the answer comes back: 0 is the second prompt's answer,
 1 the first one's. Every cell is an exact run, not an estimate."""
-QUESTIONS = 180
+QUESTIONS = 120
 """How many of our questions are asked: enough for groups, few enough for a demo."""
 LAYERS = 4
 """About how many layers the intervention reading looks at."""
