@@ -68,13 +68,9 @@ class PackedBackend:
     def run(self, jobs: Sequence[Job], finished: Finished, progress: Progress | None) -> None:
         """Run jobs group by group; out of memory, with half the tokens at a time."""
         numbered = list(enumerate(jobs))
-        layers = self.parts.n_layers
-        rows = sum(make_lane(i, j.example, j.worked, self.sequences).rows for i, j in numbered)
-        often = max(self.chunk, -(-rows // GROUPS))
-        total = sum(
-            token_layers(make_lane(i, j.example, j.worked, self.sequences), layers)
-            for i, j in numbered
-        ) if progress else 0  # fmt: skip
+        lanes = [make_lane(i, j.example, j.worked, self.sequences) for i, j in numbered]
+        often = max(self.chunk, -(-sum(lane.rows for lane in lanes) // GROUPS))
+        total = sum(token_layers(lane, self.parts.n_layers) for lane in lanes)
         done = 0
 
         def told(count: int) -> None:

@@ -41,9 +41,14 @@ def checked_store(path: Path) -> Path:
     return path
 
 
+def _journal_path(store: Path) -> Path:
+    """Where an unfinished run keeps what it has done."""
+    return store.with_name(store.name + ".journal")
+
+
 def remove(store: Path) -> None:
     """Delete a run that is to be replaced: its store and its journal."""
-    store.with_name(store.name + ".journal").unlink(missing_ok=True)
+    _journal_path(store).unlink(missing_ok=True)
     if (store / "zarr.json").exists():
         shutil.rmtree(store)
 
@@ -54,7 +59,7 @@ def journal_of(store: Path, key: str, metrics: int) -> tuple[Journal | None, Any
     Raises:
         SpecError: The store belongs to another run, or is none.
     """
-    path = store.with_name(store.name + ".journal")
+    path = _journal_path(store)
     if store.exists():
         from tlkit.results.files import open as open_store
 

@@ -10,7 +10,7 @@ from tlkit.engine.gradient import GradientBackend, refuse_estimates
 from tlkit.engine.journal import Journal
 from tlkit.engine.packed_values import PackedBackend
 from tlkit.engine.reference_values import ReferenceBackend
-from tlkit.engine.refusals import check_interventions, check_prompts, check_sites
+from tlkit.engine.refusals import check_interventions, check_prompts
 from tlkit.engine.route import route_of
 from tlkit.engine.sequences import Sequences
 from tlkit.engine.values import Backend, Job, Progress
@@ -52,8 +52,6 @@ class Work:
         ]
         given = Condition("given", sweep.given)
         self.given = [compiler.work_out(given, i) for i in examples] if sweep.given else None
-        for row in self.worked:
-            check_sites(self.parts, row)
         check_interventions(self.parts, self.sequences, self.interventions)
 
     def compiler(self, *, trusting: bool = True) -> Compiler:

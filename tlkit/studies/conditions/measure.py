@@ -2,17 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from tlkit.engine.edits import Compiler
-from tlkit.engine.reference import Reference
-from tlkit.engine.reference import capture as capture_slowly
+from tlkit.engine.reference import Reference, capture
 from tlkit.engine.route import route_of
 from tlkit.engine.sequences import Sequences
-from tlkit.engine.sources import Captured, Place, Sources
+from tlkit.engine.sources import Place, Sources
 from tlkit.engine.streaming import Reader, stream
 from tlkit.engine.tallies import Several, Tallies
 from tlkit.errors import SpecError
@@ -138,12 +138,8 @@ def _intervened(
     worked = compiler.work_out(change.condition, example)
     if worked.status == "missing":
         raise SpecError(f"{change.condition.name} does not apply to prompt {example}.")
-
-    def captured(several: list[list[int]], wanted: set[Place]) -> Captured:
-        return capture_slowly(parts, several, wanted)
-
     ids = sequences.runs["clean"][example]
-    sources = Sources(captured, sequences, worked.edits, range(example, example + 1))
+    sources = Sources(partial(capture, parts), sequences, worked.edits, range(example, example + 1))
     places: list[Place] = [("pattern", layer) for layer in range(last + 1)]
     with torch.no_grad():
         sites = Reference(parts, sources).sites(ids, worked.edits, example, places)

@@ -87,7 +87,7 @@ def _documents(
     """Each model's tokens of the documents, cut alike."""
     if not named:
         raise SpecError("variance needs a model.")
-    longest = min(context(Parts(model)) for model in named.values())
+    longest = min(Parts(model).context for model in named.values())
     if max_tokens is not None and not least <= max_tokens <= longest:
         raise SpecError(
             f"max_tokens is {max_tokens}; it can be from {least} to {longest}, for which the "
@@ -106,11 +106,6 @@ def _documents(
 
 def _hashes(named: Mapping[str, Any]) -> str:
     return ", ".join(info(model).weight_hash for model in named.values())
-
-
-def context(parts: Parts) -> int:
-    """Most tokens that a model was made for."""
-    return parts.context
 
 
 def _name(model: Any) -> str:
