@@ -147,6 +147,13 @@ def test_an_own_metric_is_its_helpers_and_its_arrays(monkeypatch):
     assert key_of(over([weights])) != key_of(over([other]))
 
 
+def test_an_own_metric_is_what_its_code_does():
+    """Nothing that these read differs, only what they do with it; a plain edit of a cell."""
+    assert key_of(lambda logits: logits[0, -1, 5]) == key_of(lambda logits: logits[0, -1, 5])
+    assert key_of(lambda logits: logits[0, -1, 5]) != key_of(lambda logits: -logits[0, -1, 5])
+    assert key_of(lambda logits: logits[0, -1, 5]) != key_of(lambda logits: logits[0, -1, 6])
+
+
 def own_intervention(by):
     """A class of one's own; each call makes it anew, as editing a notebook's cell does."""
 
