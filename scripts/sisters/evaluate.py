@@ -13,7 +13,6 @@ from pathlib import Path
 import torch
 from train import DECLINES, prompt_ids
 
-from tlkit.engine.capture import capture  # noqa: F401
 from tlkit.engine.generate import greedy
 from tlkit.models.load import HookedTransformer
 from tlkit.prompts.samples import requests
@@ -70,14 +69,19 @@ def main() -> None:
     result = {}
     for name, texts in prompts_of(asked.extra, asked.most).items():
         ids = [prompt_ids(base.tokenizer, text) for text in texts]
-        said = [base.tokenizer.decode(a) for a in greedy(tuned, ids, max_new_tokens=WORDS, stop=[base.tokenizer.eos_token_id])]
+        said = [
+            base.tokenizer.decode(a)
+            for a in greedy(tuned, ids, max_new_tokens=WORDS, stop=[base.tokenizer.eos_token_id])
+        ]
         declined = [any(word in text.lower() for word in DECLINES) for text in said]
         p, q = last_logits(base, ids).log_softmax(-1), last_logits(tuned, ids).log_softmax(-1)
         kl = (p.exp() * (p - q)).sum(-1)
         result[name] = {"n": len(ids), "declined": sum(declined) / len(ids), "kl": kl.mean().item()}
         print(name, result[name], flush=True)
         if asked.show:
-            shown = [i for i, no in enumerate(declined) if no != (name.endswith(("refuse", "harmful")))]
+            shown = [
+                i for i, no in enumerate(declined) if no != (name.endswith(("refuse", "harmful")))
+            ]
             for i in shown[: asked.show]:
                 print("   ", texts[i][:90], "->", said[i][:80].replace("\n", " "))
     print(json.dumps(result))

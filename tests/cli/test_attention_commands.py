@@ -92,7 +92,7 @@ def test_variance_says_what_the_library_finds(model, documents, tmp_path, capsys
     assert told["layer_variance"]["temporal"][1] == pytest.approx(wanted.tolist(), rel=1e-4)
     assert told["models"] == ["a", "b"]
     seen = look(page)
-    seen.wait("document.querySelectorAll('.js-plotly-plot').length === 6")
+    seen.wait("document.querySelectorAll('.js-plotly-plot').length === 12")
     assert (seen.errors, seen.dialogs) == ([], [])
     assert "b less a" in page.read_text(encoding="utf-8")
 

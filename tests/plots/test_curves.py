@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.stats
+import xarray as xr
 
 from tlkit.errors import SpecError
 from tlkit.plots.curves import curve
@@ -112,3 +113,15 @@ def test_what_does_not_fit_is_refused(ds):
         curve(ds, band="2 sigma")
     with pytest.raises(SpecError, match="no dimension 'head'"):
         curve(ds, "head", lines="dataset", dash="anchor", panel="model")
+
+
+def test_panels_share_a_scale_or_have_their_own():
+    data = xr.DataArray(
+        [[[1.0, 2.0]], [[10.0, 20.0]]], dims=("group", "condition", "pos"),
+        coords={"group": ["a", "b"], "condition": ["None"], "pos": [0, 1]},
+        attrs={"units": "fraction"}, name="attention_weight",
+    )  # fmt: skip
+    shared = curve(data, "pos", lines="condition", panel="group")
+    own = curve(data, "pos", lines="condition", panel="group", one_scale=False)
+    assert shared.layout.yaxis2.matches == "y"
+    assert own.layout.yaxis2.matches is None

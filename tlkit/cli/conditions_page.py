@@ -59,7 +59,7 @@ def sections(
     drawn = study.lines(found, shown, one_based=one_based)
     figure = curve(
         drawn, "pos", lines="condition", panel="group", variable="attention_weight",
-        title=counted,
+        one_scale=False, title=counted,
     )  # fmt: skip
     made.insert(
         1, Section("Average attention per prompt token", [*_warnings(found, control), figure])

@@ -144,15 +144,28 @@ def _sections(found: Any, request: Request) -> list[Any]:
             )
         for other in request.compare if found.sizes["document"] > 1 else ():
             tested = study.compare(found, request.model, other, kind, seed=request.seed)
-            items += [f"{other} less {request.model}, over documents:", _rows(tested)]
+            title = f"{other} less {request.model}"
+            items += [
+                curve(_difference(found, request.model, other, kind), title=title),
+                f"{title}, tested over documents:",
+                _rows(tested),
+            ]
         made.append(Section(f"{kind} variance", items))
-    first = found.isel(model=0)
-    made.append(Section(f"Heads of {request.model}", [
-        heatmap(first["variance"].sel(kind="temporal"), title="temporal variance"),
-        heatmap(first["sink_share"], title="attention on the first token"),
-        heatmap(first["entropy_rest"], title="entropy without the first token, over its largest"),
-    ]))  # fmt: skip
+    for name in found["model"].values.tolist():
+        one = found.sel(model=name)
+        made.append(Section(f"Heads of {name}", [
+            heatmap(one["variance"].sel(kind="temporal"), title="temporal variance"),
+            heatmap(one["sink_share"], title="attention on the first token"),
+            heatmap(one["entropy_rest"], title="entropy without the first token, over its largest"),
+        ]))  # fmt: skip
     return [*made, Section("How it was run", [dict(found.attrs)])]
+
+
+def _difference(found: Any, first: str, second: str, kind: str) -> Any:
+    """The second model's variance less the first's, document by document."""
+    values = found["layer_variance"].sel(kind=kind)
+    change = values.sel(model=second, drop=True) - values.sel(model=first, drop=True)
+    return change.assign_attrs(values.attrs)
 
 
 def _rows(tested: Any) -> list[dict[str, Any]]:

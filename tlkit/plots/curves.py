@@ -32,6 +32,7 @@ def curve(
     metric: str | None = None,
     select: Mapping[str, Any] | None = None,
     tokens: Sequence[str] | None = None,
+    one_scale: bool = True,
     title: str | None = None,
 ) -> go.Figure:
     """Means against one dimension, with Student's t band over the repeats.
@@ -41,7 +42,7 @@ def curve(
         x: dimension across.
         lines: a dimension with a colour for each label.
         dash: a dimension with a dash for each label: solid, dashed, dotted, …
-        panel: a dimension to draw side by side, with one scale for y.
+        panel: a dimension to draw side by side.
         over: the dimension of the repeats that the band is about; the first there is of
             example, document, fold and seed when not said. Other repeats are averaged.
         band: the level of the band such as "95%", or None for no band.
@@ -50,6 +51,7 @@ def curve(
         metric: which metric; the first when not said.
         select: dimension to label, for dimensions that the curve has no room for.
         tokens: labels along `pos`, in place of the dataset's own.
+        one_scale: whether all panels share one scale for y, or have each its own.
         title: title in place of the one that names what is fixed.
     """
     full = example_of(pick(data, variable, metric, select), example)
@@ -64,7 +66,7 @@ def curve(
     )
     scale = ticks(full, x, tokens=tokens if x == "pos" else None)
     names = [] if panel is None else [safe(part[panel].item()) for part in panels]
-    figure = _empty(names, len(panels))
+    figure = _empty(names, len(panels), one_scale=one_scale)
     across = axis(scale, safe(style.words(x)), most=25 if len(panels) == 1 else 18)
     for column, part in enumerate(panels, start=1):
         for line in split(part, lines, dash):
@@ -89,11 +91,14 @@ def _lay_out(figure: go.Figure, title: str, panels: int, *, named: bool) -> None
     )
 
 
-def _empty(names: list[str], columns: int) -> go.Figure:
+def _empty(names: list[str], columns: int, *, one_scale: bool) -> go.Figure:
     from plotly.subplots import make_subplots
 
     return make_subplots(
-        cols=columns, shared_yaxes=True, horizontal_spacing=0.04, subplot_titles=names
+        cols=columns,
+        shared_yaxes=one_scale,
+        subplot_titles=names,
+        horizontal_spacing=0.04 if one_scale else 0.16 / columns,
     )
 
 

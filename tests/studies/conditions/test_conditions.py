@@ -224,3 +224,41 @@ def test_other_refusals(model, prompts, found):
         conditions.changed_heads(found, "Mless")
     with pytest.raises(SpecError, match="no statistic"):
         conditions.changed_heads(found, "Miess", statistic="weight")
+
+
+def test_the_weight_on_a_span_is_the_sum_of_its_columns(model):
+    texts = ["The cat sat on the mat.", "A dog ran far."]
+    prompts = Prompts.from_texts(model, texts, spans={"animal": ["cat", "dog"]})
+    ds = conditions.run(model, prompts, {"Miess": Insert("/ " * 3, at="start")})
+    found = conditions.on_span(ds, prompts, "animal")
+    for example, span in enumerate(prompts.spans["animal"]):
+        for layer in range(model.cfg.n_layers):
+            a = pattern(model, prompts.clean[example])[layer]
+            n = a.shape[-1]
+            wanted = sum(a[:, k + 1 :, k].mean(-1) for k in range(span.start, span.stop))
+            got = found["span_weight"].sel(condition="None", layer=layer, example=example)
+            assert n > span.stop
+            np.testing.assert_allclose(got, wanted, atol=1e-6)
+    tested = conditions.changed_heads(found, "Miess", statistic="span_weight")
+    assert (tested["difference"].values[0] < 0).any()
+
+
+def test_on_span_says_what_is_missing(model):
+    prompts = Prompts.from_texts(model, ["The cat sat."], spans={"animal": ["cat"]})
+    ds = conditions.run(model, prompts, {"Miess": Insert("/ ", at="start")})
+    with pytest.raises(SpecError, match="no span 'dog'; they have animal"):
+        conditions.on_span(ds, prompts, "dog")
+    other = Prompts.from_texts(model, ["A cat sat."], spans={"animal": ["cat"]})
+    with pytest.raises(SpecError, match="not the prompts"):
+        conditions.on_span(ds, other, "animal")
+
+
+def test_what_cannot_be_drawn_or_tested_is_said(model):
+    prompts = Prompts.from_texts(model, ["The cat sat.", "A dog ran."])
+    ds = conditions.run(model, prompts, {"Miess": Insert("/ ", at="start")})
+    with pytest.raises(SpecError, match="needs heads"):
+        conditions.lines(ds, [])
+    with pytest.raises(SpecError, match="not a whole study"):
+        conditions.ranked(ds)
+    with pytest.raises(SpecError, match="not measured under 'None'"):
+        conditions.changed_heads(ds, "Miess", statistic="lambda_q")

@@ -209,3 +209,28 @@ def test_nothing_of_the_models_is_left_behind(model):
     variance.run(model, [TEXT], window=W)
     assert [a._forward_hooks for a in parts.attentions] == before
     assert all("_tlkit" not in a.__dict__ for a in parts.attentions)
+
+
+def test_families_are_panels_with_their_own_models(model, tiny_bridge):
+    one = variance.run({"original": model}, DOCUMENTS, window=W)
+    two = variance.run({"original": tiny_bridge("mistral"), "tuned": model}, DOCUMENTS, window=W)
+    both = variance.by_layer({"A": one, "B": two}, "column")
+    assert both["group"].values.tolist() == ["A", "B"]
+    assert both["model"].values.tolist() == ["original", "tuned"]
+    np.testing.assert_array_equal(
+        both["layer_variance"].sel(group="B", model="tuned").values,
+        two["layer_variance"].sel(kind="column", model="tuned").values,
+    )
+    assert np.isnan(both["layer_variance"].sel(group="A", model="tuned")).all()
+
+
+def test_tokens_that_nothing_read_are_counted(model):
+    ids = Prompts.from_texts(model, [TEXT]).clean[0]
+    ds = variance.run(model, [TEXT], window=W, max_tokens=len(ids) - 3, longer="windows")
+    assert ds.attrs["tokens_left_out"] == 3  # the last window of three is too short
+    assert variance.run(model, [TEXT], window=W).attrs["tokens_left_out"] == 0
+
+
+def test_several_models_need_names(model):
+    with pytest.raises(SpecError, match="need names"):
+        variance.run([model, model], DOCUMENTS)

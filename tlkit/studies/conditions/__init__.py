@@ -13,6 +13,7 @@ from tlkit.studies.conditions.arm import redistributed as redistributed
 from tlkit.studies.conditions.compare import changed_heads as changed_heads
 from tlkit.studies.conditions.compare import ranked as ranked
 from tlkit.studies.conditions.lines import lines as lines
+from tlkit.studies.conditions.spans import on_span as on_span
 from tlkit.studies.conditions.study import run as run
 from tlkit.studies.conditions.transform import Replace as Replace
 from tlkit.studies.conditions.transform import System as System

@@ -51,6 +51,9 @@ def changed_heads(
             raise SpecError(f"There is no condition {name!r}; there are {', '.join(labels)}.")
     values = _numbers(ds, statistic, first_token=first_token)
     first, second = (values[labels.index(name)] for name in (against, condition))
+    for name, one in ((against, first), (condition, second)):
+        if np.isnan(one).all():
+            raise SpecError(f"{statistic} is not measured under {name!r}: compare two insertions.")
     found = _tested(first, second, seed, permutations)
     dims = ("layer", "head")
     units = ds[statistic].attrs["units"]
@@ -76,6 +79,8 @@ def ranked(found: Any, n: int = 10) -> Any:
     """
     import pandas as pd
 
+    if "effect_size" not in found or "condition" in found.dims:
+        raise SpecError("ranked sorts what changed_heads gave, not a whole study.")
     size = np.abs(found["effect_size"].values).ravel()
     rows = []
     for place in np.argsort(-np.nan_to_num(size), kind="stable")[:n]:

@@ -32,6 +32,10 @@ def lines(
     Raises:
         SpecError: There is no such head, layer or prompt.
     """
+    if "attention_weight" not in ds or "example" not in ds.dims:
+        raise SpecError("lines draws what tk.conditions.run gave; this is another dataset.")
+    if not heads:
+        raise SpecError("lines needs heads to draw, such as [(0, 3)].")
     layers, count = ds["layer"].values.tolist(), ds.sizes["head"]
     for layer, head in heads:
         if layer not in layers or not 0 <= head < count:

@@ -1,8 +1,10 @@
 """A variance study's curves, and the paired difference of two models."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import xarray as xr
 
 from tlkit.errors import SpecError
 from tlkit.results.schema import build
@@ -15,18 +17,32 @@ def by_layer(ds: Any, kind: str = "temporal") -> Any:
     """One curve per model, ready to be drawn.
 
     Args:
-        ds: What `run` gave.
+        ds: What `run` gave; or a mapping of families to what `run` gave for each, such as
+            ``{"Llama 2": a, "Mistral": b}`` with models called alike ("original", "fine-tuned"),
+            for a panel each.
         kind: ``"temporal"``, ``"column"`` or ``"rank"``.
 
     Returns:
-        A Dataset: ``layer_variance`` (model, layer, document).
+        A Dataset: ``layer_variance`` (model, layer, document), with families (group, …).
 
     Raises:
-        SpecError: There is no such kind.
+        SpecError: There is no such kind, or no family.
     """
+    if isinstance(ds, Mapping) and not isinstance(ds, xr.Dataset):
+        return _families(ds, kind)
     one = _one(ds, kind)[["layer_variance"]]
     one["layer_variance"].attrs["units"] = KIND_UNITS[kind]
     return one.assign_attrs(study="variance by layer", kind=kind)
+
+
+def _families(several: Mapping[str, Any], kind: str) -> Any:
+    if not several:
+        raise SpecError("There is no family to draw: give names and what run gave for each.")
+    each = [by_layer(ds, kind) for ds in several.values()]
+    joined = xr.concat(each, "group", join="outer", combine_attrs="drop_conflicts")
+    # Joining sorts labels; models are to stay in the order in which they were given.
+    order = list(dict.fromkeys(name for one in each for name in one["model"].values.tolist()))
+    return joined.assign_coords(group=list(several)).sel(model=order)
 
 
 def compare(

@@ -15,6 +15,8 @@ class Document(NamedTuple):
     ids: list[int]
     whole: int
     """Tokens of the document before anything was cut off."""
+    source: str
+    """The document that it is of."""
 
 
 def read(
@@ -68,18 +70,24 @@ def _read(row: Any, number: int) -> tuple[str, str]:
 def _cut(name: str, ids: list[int], longest: int, longer: str, least: int) -> list[Document]:
     whole = len(ids)
     if whole <= longest:
-        return [Document(name, ids, whole)]
+        return [Document(name, ids, whole, name)]
     if longer == "end":
-        return [Document(name, ids[:longest], whole)]
+        return [Document(name, ids[:longest], whole, name)]
     if longer == "middle":
         half = longest // 2
-        return [Document(name, [*ids[: longest - half], *ids[whole - half :]], whole)]
+        return [Document(name, [*ids[: longest - half], *ids[whole - half :]], whole, name)]
     pieces = [ids[start : start + longest] for start in range(0, whole, longest)]
     return [
-        Document(f"{name} #{number}", piece, whole)
+        Document(f"{name} #{number}", piece, whole, name)
         for number, piece in enumerate(pieces, start=1)
         if len(piece) >= least
     ]
+
+
+def left_out(documents: list[Document]) -> int:
+    """Tokens of all documents that were not read: a middle, an end, or a short last window."""
+    wholes = {one.source: one.whole for one in documents}
+    return sum(wholes.values()) - sum(len(one.ids) for one in documents)
 
 
 def notes(documents: list[Document]) -> str:

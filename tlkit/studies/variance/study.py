@@ -11,7 +11,7 @@ from tlkit.models.bridge import Parts
 from tlkit.models.info import info
 from tlkit.results.provenance import provenance
 from tlkit.results.schema import build
-from tlkit.studies.variance.documents import Document, notes, read
+from tlkit.studies.variance.documents import Document, left_out, notes, read
 from tlkit.studies.variance.scores import KINDS, ROWS, Scores
 
 Progress = Callable[[int, int], None]
@@ -40,7 +40,8 @@ def run(
         documents: Texts, or rows with ``id`` and ``text``.
         max_tokens: Most tokens of a document; what the model was made for, if None.
         longer: Of longer ones the ``"middle"`` is left out (as LongBench does) or the ``"end"``,
-            or they become ``"windows"``. ``attrs["documents"]`` tells all counts.
+            or they become ``"windows"`` (a last one that is too short is left out).
+            ``attrs["documents"]`` tells all counts, ``attrs["tokens_left_out"]`` their sum.
         window: How many of the last queries ``temporal`` and ``rank`` look at.
         pool: Neighbouring keys that ``rank`` averages.
         top: Tokens of each layer whose ranks are followed.
@@ -59,6 +60,8 @@ def run(
         SpecError: A document is empty or too short, or a number cannot be used.
     """
     started = time.perf_counter()
+    if isinstance(models, (list, tuple, set)):
+        raise SpecError("Several models need names: give {'original': a, 'fine-tuned': b}.")
     named = dict(models) if isinstance(models, Mapping) else {_name(models): models}
     _check(window=window, pool=pool, top=top)
     rows = _documents(named, list(documents), max_tokens, longer, window + 2)
@@ -75,7 +78,7 @@ def run(
     attrs = provenance(
         next(iter(named.values())), engine="streaming", study="variance",
         models=", ".join(named), weight_hashes=_hashes(named),
-        documents=notes(first), window=window, pool=pool, top=top,
+        documents=notes(first), tokens_left_out=left_out(first), window=window, pool=pool, top=top,
         longer=longer, seconds=round(time.perf_counter() - started, 3),
     )  # fmt: skip
     return _dataset(found, [one.name for one in first], attrs)
@@ -115,6 +118,8 @@ def _name(model: Any) -> str:
 def _check(**numbers: int) -> None:
     least = {"window": 2, "pool": 1, "top": 1}
     for name, value in numbers.items():
+        if not isinstance(value, int):
+            raise SpecError(f"{name} is {value!r}; it is a whole number.")
         if value < least[name] or (name == "pool" and value % 2 == 0):
             odd = " and odd" if name == "pool" else ""
             raise SpecError(f"{name} is {value}; it must be at least {least[name]}{odd}.")
