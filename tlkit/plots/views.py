@@ -28,16 +28,20 @@ class View:
     lines: str | None = None
     dash: str | None = None
     panel: str | None = None
+    one_scale: bool = True
+    """Whether the panels of a curve share a scale."""
 
 
 VIEWS: dict[str, View] = {
     "pathways": View("delta_p", lines="dataset", dash="group", panel="model"),
     "conditions": View("attention_weight", x="pos", lines="condition"),
+    "condition lines": View(
+        "attention_weight", x="pos", lines="condition", panel="group", one_scale=False
+    ),
     "logit_lens": View("value", lines="metric"),
     "direct_logit_attribution": View("head_attribution", x="head", y="layer"),
     "head_scores": View("score", x="head", y="layer", panel="kind"),
-    "variance": View("variance", lines="model", dash="kind"),
-    "variance by layer": View("layer_variance", lines="model"),
+    "variance by layer": View("layer_variance", lines="model", panel="group", one_scale=False),
     "layer_probes": View("f1", y="model", panel="site"),
     "ablation": View("kl", lines="model", panel="site"),
     "abliteration": View("candidate_score", x="pos", y="layer"),
@@ -71,8 +75,8 @@ def plot(
     """
     if not isinstance(ds, xr.Dataset):
         raise SpecError(f"plot draws a Dataset, such as tk.run gives; got a {type(ds).__name__}.")
-    if ds.attrs.get("study") == "pathways" and variable is None:
-        ds = _by_group(ds)
+    if variable is None and not select:
+        ds = _PREPARED.get(str(ds.attrs.get("study", "")), lambda whole: whole)(ds)
     view = VIEWS.get(str(ds.attrs.get("study", "")))
     if view is not None and variable in (None, view.variable) and view.variable in ds.data_vars:
         return _usual(view, ds, metric, example, select, title)
@@ -105,6 +109,29 @@ def _by_group(ds: xr.Dataset) -> xr.Dataset:
     return curves(ds)
 
 
+def _changed_most(ds: xr.Dataset) -> xr.Dataset:
+    """The curves of the three heads that the first condition of a study changed most."""
+    from tlkit.studies.conditions import changed_heads, lines, ranked
+
+    base = ds.attrs.get("baseline")
+    others = [name for name in ds["condition"].values.tolist() if name != base]
+    if base is None or not others or "attention_weight" not in ds:
+        return ds
+    first_token = bool(ds.attrs["first_token"])
+    rows = ranked(changed_heads(ds, others[0], first_token=first_token), 3)
+    return lines(ds, [(int(row.layer), int(row.head)) for row in rows.itertuples()])
+
+
+def _temporal(ds: xr.Dataset) -> xr.Dataset:
+    """The curves of a variance study, of the kind whose scale published curves have."""
+    from tlkit.studies.variance import by_layer
+
+    return by_layer(ds) if "layer_variance" in ds else ds
+
+
+_PREPARED = {"pathways": _by_group, "conditions": _changed_most, "variance": _temporal}
+
+
 def _usual(
     view: View,
     ds: xr.Dataset,
@@ -121,4 +148,5 @@ def _usual(
     common = {"example": example, "title": title, "panel": there(view.panel)}
     if view.y is not None:
         return heatmap(data, view.x, view.y, **common)
-    return curve(data, view.x, lines=there(view.lines), dash=there(view.dash), **common)
+    common |= {"lines": there(view.lines), "dash": there(view.dash)}
+    return curve(data, view.x, one_scale=view.one_scale, **common)

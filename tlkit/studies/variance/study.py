@@ -60,13 +60,10 @@ def run(
         SpecError: A document is empty or too short, or a number cannot be used.
     """
     started = time.perf_counter()
-    if isinstance(models, (list, tuple, set)):
-        raise SpecError("Several models need names: give {'original': a, 'fine-tuned': b}.")
-    named = dict(models) if isinstance(models, Mapping) else {_name(models): models}
+    named = _named(models)
     _check(window=window, pool=pool, top=top)
     rows = _documents(named, list(documents), max_tokens, longer, window + 2)
-    found: dict[str, list[Scores]] = {}
-    total, done = sum(map(len, rows.values())), 0
+    found, total, done = dict[str, list[Scores]](), sum(map(len, rows.values())), 0
     for name, several in rows.items():
         parts, found[name] = Parts(named[name]), []
         for one in several:
@@ -109,6 +106,12 @@ def _documents(
 
 def _hashes(named: Mapping[str, Any]) -> str:
     return ", ".join(info(model).weight_hash for model in named.values())
+
+
+def _named(models: Any) -> dict[str, Any]:
+    if isinstance(models, (list, tuple, set)):
+        raise SpecError("Several models need names: give {'original': a, 'fine-tuned': b}.")
+    return dict(models) if isinstance(models, Mapping) else {_name(models): models}
 
 
 def _name(model: Any) -> str:
