@@ -262,3 +262,11 @@ def test_what_cannot_be_drawn_or_tested_is_said(model):
         conditions.ranked(ds)
     with pytest.raises(SpecError, match="not measured under 'None'"):
         conditions.changed_heads(ds, "Miess", statistic="lambda_q")
+
+
+def test_without_the_affine_claim_all_else_is_the_same(model, prompts, found):
+    insert = {"None": None, "Miess": Insert(SLASHES, at="end")}
+    ds = conditions.run(model, prompts, insert, affine=False, permutations=200)
+    assert not {"lambda_q", "affine_residual"} & set(ds.data_vars)
+    for name in ds.data_vars:
+        np.testing.assert_array_equal(ds[name].values, found[name].values)

@@ -41,7 +41,7 @@ class Measured:
 
 def measure(
     model: Any, prompts: Prompts, change: Changed, layers: Sequence[int], queries: str,
-    base: Changed,
+    base: Changed | None,
 ) -> Measured:  # fmt: skip
     """Run prompts under a condition.
 
@@ -51,7 +51,8 @@ def measure(
         change: What the condition made of them.
         layers: Which layers are read.
         queries: ``"all"`` later tokens count, or ``"original"`` ones only.
-        base: The original prompts, unchanged: what the affine claim starts from.
+        base: The original prompts, unchanged: what the affine claim starts from; None leaves it
+            out.
     """
     parts = Parts(model)
     shape = (parts.n_layers, parts.n_heads, max(map(len, prompts.clean)), len(prompts))
@@ -66,7 +67,7 @@ def measure(
         )  # fmt: skip
         readers: list[Reader] = [tallies]
         affine = None
-        if change.inserted is not None and change.condition is None:
+        if base is not None and change.inserted is not None and change.condition is None:
             affine = _affine(parts, change, base, some, layers)
             readers.append(affine)
         if change.condition is None:

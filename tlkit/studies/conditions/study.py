@@ -32,13 +32,14 @@ def run(
     layers: Iterable[int] | None = None,
     queries: str = "all",
     first_token: bool = True,
+    affine: bool = True,
     seed: int = 0,
     permutations: int | None = None,
     progress: Progress | None = None,
 ) -> Any:
     """Compare heads' attention on the same prompts under several conditions.
 
-    Method: Shi et al. 2025 (arXiv:2510.01032); see docs/studies/conditions.md.
+    Method: Shi et al. 2025 (arXiv:2510.01032).
 
     Args:
         model: A loaded model.
@@ -47,7 +48,8 @@ def run(
             `tk.Insert`, `Replace`, `System`, prompts of one's own, or an intervention.
         layers: Which layers are read; all if None.
         queries: Whose attention counts: ``"all"`` later tokens', or the ``"original"`` tokens'.
-        first_token: Whether the first token counts in tests; it often takes most of the weight.
+        first_token: Whether the first token, often a sink, counts in tests.
+        affine: Whether λ, Σ and their residuals are measured: two more runs an insertion.
         seed: Draws the tests' sign flips.
         permutations: How many; if None, enough for the correction over all heads.
         progress: Called with (conditions done, conditions in all).
@@ -62,28 +64,32 @@ def run(
         per prompt against the plain prompts, paired (see `changed_heads`).
 
     Raises:
-        SpecError: A condition cannot be carried out, or the request names what is not there.
+        SpecError: A condition cannot be carried out, or what is asked for does not exist.
     """
     started = time.perf_counter()
     check_prompts(model, prompts)
-    labelled, read = named(conditions), _layers(layers, Parts(model))
-    if queries not in ("all", "original"):
-        raise SpecError(f"queries={queries!r} is not known; use 'all' or 'original'.")
+    labelled, read = named(conditions), _layers(layers, Parts(model), queries)
     base, changes = _changes(model, prompts, labelled)
     found: dict[str, Measured] = {}
     for label, change in changes.items():
-        found[label] = measure(model, prompts, change, read, queries, changes[base])
+        plain = changes[base] if affine else None
+        found[label] = measure(model, prompts, change, read, queries, plain)
         if progress:
             progress(len(found), len(changes))
     attrs = provenance(
         model, prompts, study="conditions", engine="streaming", seed=seed, queries=queries,
         first_token=first_token, baseline=base, conditions=_described(labelled),
         merged_seams=sum(change.merged_seams for change in changes.values()),
-        inserted_tokens=json.dumps({label: _put_in(change) for label, change in changes.items()}),
+        inserted_tokens=_put_in(changes),
         seconds=round(time.perf_counter() - started, 3),
     )  # fmt: skip
-    dataset = _dataset(found, prompts, read, attrs)
-    return tests(dataset, base, first_token=first_token, seed=seed, permutations=permutations)
+    return tests(
+        _dataset(found, prompts, read, attrs),
+        base,
+        first_token=first_token,
+        seed=seed,
+        permutations=permutations,
+    )
 
 
 def _changes(
@@ -97,10 +103,13 @@ def _changes(
     return next(label for label, one in labelled.items() if one is None), changes
 
 
-def _put_in(change: Changed) -> float:
-    """How many tokens a condition puts into a prompt, on average."""
-    spans = change.inserted or ()
-    return float(np.mean([span.stop - span.start for span in spans])) if spans else 0.0
+def _put_in(changes: Mapping[str, Changed]) -> str:
+    """How many tokens each condition puts into a prompt, on average; as JSON."""
+    put = {
+        label: [span.stop - span.start for span in change.inserted or ()]
+        for label, change in changes.items()
+    }
+    return json.dumps({label: float(np.mean(some)) if some else 0.0 for label, some in put.items()})
 
 
 def _described(labelled: Mapping[str, Any]) -> str:
@@ -111,7 +120,9 @@ def _described(labelled: Mapping[str, Any]) -> str:
     return "; ".join(f"{label}: {one}" for label, one in shown.items())
 
 
-def _layers(layers: Iterable[int] | None, parts: Parts) -> list[int]:
+def _layers(layers: Iterable[int] | None, parts: Parts, queries: str) -> list[int]:
+    if queries not in ("all", "original"):
+        raise SpecError(f"queries={queries!r} is not known; use 'all' or 'original'.")
     read = sorted(set(range(parts.n_layers) if layers is None else layers))
     wrong = [layer for layer in read if not 0 <= layer < parts.n_layers]
     if wrong or not read:
