@@ -37,9 +37,7 @@ def run(
     permutations: int | None = None,
     progress: Progress | None = None,
 ) -> Any:
-    """Compare heads' attention on the same prompts under several conditions.
-
-    Method: Shi et al. 2025 (arXiv:2510.01032).
+    """Compare heads' attention under several conditions (Shi et al. 2025, arXiv:2510.01032).
 
     Args:
         model: A loaded model.
