@@ -54,6 +54,11 @@ class Baked:
     def __exit__(self, *error: object) -> None:
         self.undo()
 
+    @property
+    def tensors_in_place(self) -> bool:
+        """Whether the edit holds: it has not been undone."""
+        return bool(self._originals)
+
     def replace(self, weight: Weight, value: Tensor) -> None:
         """Put a new parameter in a weight's place, and keep the original."""
         old: Any = weight.value

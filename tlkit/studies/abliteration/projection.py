@@ -12,6 +12,7 @@ from tlkit.errors import EngineError, SpecError
 from tlkit.models.bridge import Parts
 from tlkit.models.writers import Write, writes
 from tlkit.spec.directions import Direction
+from tlkit.spec.sites import Site
 
 Strengths = float | Sequence[float] | Mapping[int, float] | None
 
@@ -55,8 +56,11 @@ def as_direction(given: Any) -> Direction:
     """
     if isinstance(given, Direction):
         return given
-    if "direction" in getattr(given, "data_vars", ()):
-        given = torch.as_tensor(given["direction"].values.copy())
+    if "refusal" in getattr(given, "data_vars", ()):
+        about = given.attrs
+        site = Site(about["site"], layer=int(about["layer"]), pos=int(about["pos"]))
+        rows = torch.as_tensor(given["direction"].values.copy())
+        return Direction(rows, site, "difference of means")
     if not isinstance(given, Tensor):
         raise SpecError(
             f"A {type(given).__name__} is no direction; give a tk.Direction, a tensor [d_model], "
