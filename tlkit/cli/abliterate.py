@@ -86,7 +86,9 @@ def abliterate(
     harmless: Annotated[
         Path | None,
         typer.Option(
-            "--harmless", metavar="PATH", help="The others; without it --harmful has both, labelled."
+            "--harmless",
+            metavar="PATH",
+            help="The others; if not given, --harmful has both.",
         ),
     ] = None,
     model: ModelOption = "smollm2-135m-instruct",

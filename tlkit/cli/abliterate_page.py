@@ -62,7 +62,8 @@ def rates(found: Any) -> list[dict[str, Any]]:
             for detector in found["detector"].values.tolist():
                 at = {"model": model, "detector": detector}
                 rate, low, high = (
-                    float(found[f"{prefix}refusal_{end}"].sel(at)) for end in ("rate", "low", "high")
+                    float(found[f"{prefix}refusal_{end}"].sel(at))
+                    for end in ("rate", "low", "high")
                 )
                 share = found[f"{prefix}share"].sel(at)
                 rows.append({
@@ -73,7 +74,7 @@ def rates(found: Any) -> list[dict[str, Any]]:
 
 
 def perplexity(found: Any) -> list[dict[str, Any]]:
-    """exp of the mean loss on the harmless prompts' own text, model by model."""
+    """Exponential of the mean loss on the harmless prompts' own text, model by model."""
     import numpy as np
 
     losses = found["loss"].mean("harmless")

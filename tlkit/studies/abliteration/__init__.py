@@ -14,4 +14,5 @@ from tlkit.studies.abliteration.directions import subspace as subspace
 from tlkit.studies.abliteration.inputs import by_label as by_label
 from tlkit.studies.abliteration.projection import projected as projected
 from tlkit.studies.abliteration.save import save as save
+from tlkit.studies.abliteration.settings import Settings as Settings
 from tlkit.studies.abliteration.study import run as run

@@ -221,4 +221,3 @@ def _compare(
             f"(at most {baked.tolerance:.2g} is rounding), so something that writes to the stream "
             f"was missed; the weights are as they were."
         )
-

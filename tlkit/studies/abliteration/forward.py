@@ -121,6 +121,4 @@ def prefix_odds(
 def apart(prefixes: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
     """The prefixes that start with no other one, each once."""
     unique = sorted({tuple(one) for one in prefixes if len(one)}, key=len)
-    return [
-        one for i, one in enumerate(unique) if not any(one[: len(o)] == o for o in unique[:i])
-    ]
+    return [one for i, one in enumerate(unique) if not any(one[: len(o)] == o for o in unique[:i])]

@@ -20,7 +20,7 @@ Strengths = float | Sequence[float] | Mapping[int, float] | None
 def without(
     value: Float[Tensor, "*any d_model"], basis: Float[Tensor, "rank d_model"], strength: float
 ) -> Float[Tensor, "*any d_model"]:
-    """x - strength * D^T D x over the last axis, computed in float32 at least.
+    """Take out of x: x - strength * D^T D x over the last axis, computed in float32 at least.
 
     Arditi et al. 2024 (arXiv:2406.11717), eq. 4; strength 1 takes the direction out whole.
     """
