@@ -79,53 +79,47 @@ class Request:
         return found[0][: self.n], found[1][: self.n]
 
 
+HarmfulOption = Annotated[
+    Path, typer.Option("--harmful", metavar="PATH", help="JSON lines with a 'prompt' each.")
+]
+HarmlessOption = Annotated[
+    Path | None,
+    typer.Option("--harmless", metavar="PATH", help="The others; else --harmful has both."),
+]
+SaveOption = Annotated[
+    Path | None, typer.Option("--save", metavar="FOLDER", help="Write the edited model there.")
+]
+LayersOption = Annotated[
+    str | None, typer.Option("--layers", metavar="A-B,C", help="Counted from 0; default: all.")
+]
+PositionsOption = Annotated[
+    str, typer.Option("--positions", metavar="-1,-2", help="Counted from a prompt's end.")
+]
+MaxKLOption = Annotated[
+    float, typer.Option("--max-kl", help="Damage that a candidate should stay under, in nats.")
+]
+ApproximateOption = Annotated[
+    bool, typer.Option("--approximate", help="Bake even where norms make it inexact.")
+]
+
+
 def abliterate(
-    harmful: Annotated[
-        Path, typer.Option("--harmful", metavar="PATH", help="JSON lines with a 'prompt' each.")
-    ],
-    harmless: Annotated[
-        Path | None,
-        typer.Option(
-            "--harmless",
-            metavar="PATH",
-            help="The others; if not given, --harmful has both.",
-        ),
-    ] = None,
+    harmful: HarmfulOption,
+    harmless: HarmlessOption = None,
     model: ModelOption = "smollm2-135m-instruct",
     out: OutOption = None,
-    save: Annotated[
-        Path | None,
-        typer.Option("--save", metavar="FOLDER", help="Write the edited model there."),
-    ] = None,
-    harmful_label: Annotated[
-        str, typer.Option("--harmful-label", help="Label of prompts that are refused.")
-    ] = "harmful",
-    harmless_label: Annotated[
-        str, typer.Option("--harmless-label", help="Label of the others.")
-    ] = "harmless",
-    layers: Annotated[
-        str | None, typer.Option("--layers", metavar="A-B,C", help="Counted from 0; default: all.")
-    ] = None,
-    positions: Annotated[
-        str, typer.Option("--positions", metavar="-1,-2", help="Counted from a prompt's end.")
-    ] = "-1",
-    rank: Annotated[int, typer.Option("--rank", min=1, help="Dimensions taken out.")] = 1,
-    max_kl: Annotated[
-        float, typer.Option("--max-kl", help="Damage a candidate should stay under, in nats.")
-    ] = 0.1,
-    generate: Annotated[
-        int, typer.Option("--generate", min=1, help="How many candidates write answers.")
-    ] = 5,
-    held_out: Annotated[
-        float, typer.Option("--held-out", help="Share of prompts only reported on.")
-    ] = 0.3,
-    max_new_tokens: Annotated[
-        int, typer.Option("--max-new-tokens", min=1, help="Length of answers.")
-    ] = 32,
+    save: SaveOption = None,
+    harmful_label: Annotated[str, typer.Option(help="Of prompts that are refused.")] = "harmful",
+    harmless_label: Annotated[str, typer.Option(help="Of the others.")] = "harmless",
+    layers: LayersOption = None,
+    positions: PositionsOption = "-1",
+    rank: Annotated[int, typer.Option(min=1, help="Dimensions taken out.")] = 1,
+    max_kl: MaxKLOption = 0.1,
+    generate: Annotated[int, typer.Option(min=1, help="Candidates that write answers.")] = 5,
+    held_out: Annotated[float, typer.Option(help="Share of prompts only reported on.")] = 0.3,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Length of answers.")] = 32,
     chat: Annotated[bool, typer.Option("--chat/--no-chat", help="Ask by the template.")] = True,
-    approximate: Annotated[
-        bool, typer.Option("--approximate", help="Bake even where norms make it inexact.")
-    ] = False,
+    approximate: ApproximateOption = False,
     n: Annotated[int | None, typer.Option("--n", min=2, help="Only N of each kind.")] = None,
     fields: FieldsOption = None,
     seed: SeedOption = 0,

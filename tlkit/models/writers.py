@@ -98,7 +98,8 @@ def _write(
 
 
 def _embeddings(parts: Parts) -> list[Write]:
-    width = parts.embed.weight.shape[-1]
+    embed: Any = parts.embed
+    width = embed.weight.shape[-1]
     if width != parts.d_model:
         raise SpecError(
             f"{parts.name} embeds tokens in {width} dimensions and its stream has {parts.d_model}, "

@@ -200,7 +200,8 @@ def _check_editable(parts: Parts, found: Sequence[Write], *, approximate: bool) 
 def _probe(parts: Parts) -> list[list[int]]:
     generator = torch.Generator().manual_seed(0)
     length = min(PROBE_LENGTH, parts.context)
-    vocabulary = int(parts.embed.weight.shape[0])
+    embed: Any = parts.embed
+    vocabulary = int(embed.weight.shape[0])
     return torch.randint(vocabulary, (PROBES, length), generator=generator).tolist()
 
 

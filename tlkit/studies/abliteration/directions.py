@@ -127,16 +127,24 @@ def directions(
         raise SpecError(
             f"rank is {rank}; it is at least 1, and at most the {len(kinds[0])} harmful prompts."
         )
-    sums = [_Sums(rank > 1 and kind == 0) for kind in range(2)]
+    sums = [_Sums(rank > 1), _Sums(second=False)]
+    _stream(model, kinds, sums, (site, chosen, at), progress)
+    return _directions(model, kinds, sums, (chosen, at), site, rank)
+
+
+def _stream(
+    model: Any, kinds: Sequence[Prompts], sums: Sequence[_Sums],
+    place: tuple[str, Sequence[int], Sequence[int]], progress: Progress | None,
+) -> None:  # fmt: skip
+    """Run a few prompts at a time into the sums of their kind."""
     total, done = sum(map(len, kinds)), 0
     for prompts, one in zip(kinds, sums, strict=True):
         for start in range(0, len(prompts), BATCH):
             some = prompts[start : start + BATCH]
-            one.add(_read(model, some, site, chosen, at))
+            one.add(_read(model, some, *place))
             done += len(some)
             if progress:
                 progress(done, total)
-    return _directions(model, kinds, sums, (chosen, at), site, rank)
 
 
 def _read(

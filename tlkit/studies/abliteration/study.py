@@ -89,12 +89,10 @@ def run(
         write, say("held-out prompts"),
     )  # fmt: skip
     attrs = {
-        **_request(model, whole, s),
-        **_choice(key, table, s, bench, control),
+        **_request(model, whole, s), **_choice(key, table, s, bench, control),
         **_baked(model, found[key], s, bad_test, exact=exact),
-        "prefixes": json.dumps([model.tokenizer.decode(list(one)) for one in bench.prefixes]),
         "seconds": round(time.perf_counter() - started, 3),
-    }
+    }  # fmt: skip
     return _dataset(found, key, table, measured, refused, attrs)
 
 
@@ -141,9 +139,10 @@ def _choice(
         said += f"; no candidate left at most {s.most:g} of refusals, empty and garbled answers"
     if not within:
         said += f"; over the limit of KL {s.max_kl:g}, because no candidate within it did as much"
+    starts = [bench.model.tokenizer.decode(list(one)) for one in bench.prefixes]
     return {
-        "layer": key[0], "pos": key[1], "choice": said, "within_limit": within, "removed": removed,
-        "random_score": other.score, "random_kl": other.kl,
+        "prefixes": json.dumps(starts), "layer": key[0], "pos": key[1], "choice": said,
+        "within_limit": within, "removed": removed, "random_score": other.score, "random_kl": other.kl,
     }  # fmt: skip
 
 
