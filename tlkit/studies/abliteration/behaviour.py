@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tlkit.errors import SpecError
 
@@ -132,7 +133,7 @@ def disagreement(found: Mapping[str, Sequence[str]]) -> float:
     return sum(len(set(row)) > 1 for row in rows) / len(rows) if rows else float("nan")
 
 
-def checked(detectors: Mapping[str, Detector] | None) -> dict[str, Detector]:
+def checked(detectors: Any) -> dict[str, Detector]:
     """Detectors by name; phrases if none are given.
 
     Raises:
@@ -140,6 +141,8 @@ def checked(detectors: Mapping[str, Detector] | None) -> dict[str, Detector]:
     """
     if detectors is None:
         return {"phrases": Phrases()}
+    if not isinstance(detectors, Mapping):
+        raise SpecError("detectors is a mapping of names to functions of a text.")
     for name, one in detectors.items():
         if not callable(one):
             raise SpecError(f"The detector {name!r} is no function of a text.")

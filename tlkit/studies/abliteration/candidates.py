@@ -115,7 +115,7 @@ class Bench:
 
 
 def choose(
-    bench: Bench, found: Mapping[Key, Direction], most: float, max_kl: float, generate: int,
+    bench: Bench, found: Mapping[Key, Direction], most: float | int, max_kl: float | int, generate: int,
     progress: Progress | None = None,
 ) -> tuple[Key, dict[Key, Scored]]:  # fmt: skip
     """Score every candidate, let the best few write, and choose one.

@@ -58,7 +58,7 @@ def by_label(
     return found[0], found[1]
 
 
-def split(prompts: Prompts, share: float, seed: int, kind: str) -> tuple[Prompts, Prompts]:
+def split(prompts: Prompts, share: float | int, seed: int, kind: str) -> tuple[Prompts, Prompts]:
     """Prompts to find and choose on, and others that are only reported on, drawn at random.
 
     Raises:

@@ -14,11 +14,12 @@ from tlkit.models.writers import Write, writes
 from tlkit.spec.directions import Direction
 from tlkit.spec.sites import Site
 
-Strengths = float | Sequence[float] | Mapping[int, float] | None
+Number = float | int
+Strengths = Number | Sequence[Number] | Mapping[int, Number] | None
 
 
 def without(
-    value: Float[Tensor, "*any d_model"], basis: Float[Tensor, "rank d_model"], strength: float
+    value: Float[Tensor, "*any d_model"], basis: Float[Tensor, "rank d_model"], strength: Number
 ) -> Float[Tensor, "*any d_model"]:
     """Take out of x: x - strength * D^T D x over the last axis, computed in float32 at least.
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from tlkit.errors import SpecError
-from tlkit.studies.abliteration.behaviour import Detector, checked
+from tlkit.studies.abliteration.behaviour import checked
 from tlkit.studies.abliteration.projection import Strengths
 
 
@@ -38,13 +38,13 @@ class Settings:
     site: str = "resid_pre"
     rank: int = 1
     chat: bool = True
-    detectors: Mapping[str, Detector] | None = None
+    detectors: Any = None
     prefixes: Sequence[str] | None = None
     weights: Strengths = None
-    max_kl: float = 0.1
-    most: float = 0.1
+    max_kl: float | int = 0.1
+    most: float | int = 0.1
     generate: int = 5
-    held_out: float = 0.3
+    held_out: float | int = 0.3
     max_new_tokens: int = 32
     approximate: bool = False
     seed: int = 0

@@ -142,7 +142,8 @@ def _choice(
     starts = [bench.model.tokenizer.decode(list(one)) for one in bench.prefixes]
     return {
         "prefixes": json.dumps(starts), "layer": key[0], "pos": key[1], "choice": said,
-        "within_limit": within, "removed": removed, "random_score": other.score, "random_kl": other.kl,
+        "within_limit": within, "removed": removed, "random_score": other.score,
+        "random_kl": other.kl,
     }  # fmt: skip
 
 
