@@ -146,8 +146,9 @@ def _experts(whole: nn.Module, parts: Parts, layer: int) -> tuple[Weight, ...]:
     """The output matrices of every expert, stacked in one parameter or a module each."""
     found, routed = list[Weight](), 0
     for name, module in whole.named_modules():
-        if name.rpartition(".")[2] in _OUTPUTS and isinstance(module, nn.Linear):
-            found += _matrix(module, parts)
+        linear = _original(module) or module
+        if name.rpartition(".")[2] in _OUTPUTS and isinstance(linear, nn.Linear):
+            found += _matrix(linear, parts)
             routed += "shared" not in name
         for own, weight in module.named_parameters(recurse=False):
             if own in _OUTPUTS and weight.ndim == 3:

@@ -4,6 +4,8 @@ Faults to plant: biases, positions or the embedding left out; a tied unembedding
 experts skipped; hooks that project twice; undo that forgets a tensor.
 """
 
+import sys
+
 import pytest
 import torch
 import transformers
@@ -18,6 +20,7 @@ from tlkit.prompts.prompts import Prompts
 from tlkit.spec.directions import Direction
 from tlkit.spec.sites import Site
 from tlkit.studies import abliteration
+from tlkit.studies.abliteration import Baked
 from tlkit.studies.abliteration.projection import strengths_of
 
 NORMED = {"gemma2", "gemma3", "bloom"}
@@ -212,7 +215,8 @@ def test_a_write_that_was_missed_is_found_and_undone(fresh, monkeypatch):
     def short(parts):
         return [one for one in writes(parts) if one.part != "pos_embed"]
 
-    monkeypatch.setattr("tlkit.studies.abliteration.bake.writes", short)
+    # By its module: the package has a function of the same name.
+    monkeypatch.setattr(sys.modules[Baked.__module__], "writes", short)
     with pytest.raises(EngineError, match="something that writes to the stream was missed"):
         abliteration.bake(model, direction())
     assert torch.equal(logits(model), base)

@@ -115,8 +115,8 @@ class Bench:
 
 
 def choose(
-    bench: Bench, found: Mapping[Key, Direction], most: float | int, max_kl: float | int, generate: int,
-    progress: Progress | None = None,
+    bench: Bench, found: Mapping[Key, Direction], most: float | int, max_kl: float | int,
+    generate: int, progress: Progress | None = None,
 ) -> tuple[Key, dict[Key, Scored]]:  # fmt: skip
     """Score every candidate, let the best few write, and choose one.
 
