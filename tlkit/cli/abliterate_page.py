@@ -22,7 +22,7 @@ def sections(found: Any) -> list[Any]:
     from tlkit.plots import Section, curve, heatmap
 
     along = curve(
-        found, "token", lines="model", over="harmless", variable="answer_kl",
+        found, "step", lines="model", over="harmless", variable="answer_kl",
         title="KL to the original along its own answers to harmless prompts",
     )  # fmt: skip
     made = [

@@ -17,7 +17,7 @@ from tlkit.models.bridge import Parts
 from tlkit.models.text import encode
 from tlkit.prompts.prompts import Prompts
 from tlkit.studies import abliteration
-from tlkit.studies.abliteration.candidates import Scored, choose
+from tlkit.studies.abliteration.candidates import Bench, Scored, choose
 from tlkit.studies.abliteration.inputs import split
 
 SAYS = " yes"
@@ -138,26 +138,34 @@ def test_a_direction_that_is_the_only_difference_is_found_exactly(fresh):
 
 
 def test_the_choice_weighs_what_is_left_against_damage():
-    class Bench:
-        tried: list = []  # noqa: RUF012
+    told = {
+        "removes": (-9.0, 0.5, 0.0, 0.0),
+        "cheap": (-9.0, 0.05, 0.05, 0.0),
+        "garbage": (-9.0, 0.01, 0.0, 0.9),
+        "fails": (3.0, 0.001, 0.9, 0.0),
+    }
+    tried = []
+
+    class Told(Bench):
+        def __init__(self):
+            pass
 
         def score(self, direction):
-            return Scored(*direction[:2])
+            return Scored(*told[direction.method][:2])
 
         def generate(self, direction, scored):
-            self.tried.append(direction)
-            scored.rate, scored.failed = direction[2:]
+            tried.append(direction.method)
+            scored.rate, scored.failed = told[direction.method][2:]
 
-    removes, cheap, garbage = (-9.0, 0.5, 0.0, 0.0), (-9.0, 0.05, 0.05, 0.0), (-9.0, 0.01, 0.0, 0.9)
-    fails = (3.0, 0.001, 0.9, 0.0)
-    found = {(0, -1): removes, (1, -1): cheap, (2, -1): garbage, (3, -1): fails}
-    bench = Bench()
-    key, table = choose(bench, found, most=0.1, max_kl=0.1, generate=3)
+    found = {
+        (layer, -1): tk.Direction(torch.ones(4), method=name) for layer, name in enumerate(told)
+    }
+    key, table = choose(Told(), found, most=0.1, max_kl=0.1, generate=3)
     assert key == (1, -1)
-    assert fails not in bench.tried
+    assert "fails" not in tried
     assert np.isnan(table[3, -1].rate)
-    key, _ = choose(bench, {k: v for k, v in found.items() if v is not cheap}, 0.1, 0.1, 3)
-    assert key == (0, -1)
+    del found[1, -1]
+    assert choose(Told(), found, 0.1, 0.1, 3)[0] == (0, -1)
 
 
 def test_held_out_prompts_are_apart_and_the_seed_draws_them(tiny_bridge, two_kinds):

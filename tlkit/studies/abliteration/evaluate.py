@@ -119,7 +119,7 @@ def _collected(found: Sequence[_One], harmful: Prompts, harmless: Prompts) -> Ev
         for j, row in enumerate(one.along):
             along[i, : len(row), j] = row.cpu().numpy()
     variables |= {
-        "answer_kl": (("model", "token", "harmless"), along, "nats"),
+        "answer_kl": (("model", "step", "harmless"), along, "nats"),
         "loss": (("model", "harmless"), np.stack([one.loss for one in found])),
         "harmful_answer": (("model", "harmful"), [one.texts for one in found], "text"),
         "harmless_answer": (("model", "harmless"), [one.harmless_texts for one in found], "text"),

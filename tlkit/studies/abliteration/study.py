@@ -57,7 +57,7 @@ def run(
         ``refusal_rate``, ``refusal_low``, ``refusal_high`` (model, detector; Wilson 95 %) on
         harmful held-out prompts, ``share`` (model, detector, kind), ``disagreement`` (model), and
         the same as ``harmless_…``: models ``original``, ``abliterated``, ``random direction``.
-        ``answer_kl`` (model, token, harmless) along the original's answers, ``loss`` (model,
+        ``answer_kl`` (model, step, harmless) along the original's answers, ``loss`` (model,
         harmless) of the prompts' own text, ``direction`` (rank, d_model), and the answers. The
         choice, and how far baked weights are from hooks, are in ``attrs``.
 
@@ -181,5 +181,5 @@ def _dataset(
         **measured.variables,
     }
     labels = {"layer": layers, "pos": at, "model": list(MODELS), **measured.labels}
-    axes = ("rank", "d_model", "token", "harmful", "harmless")
+    axes = ("rank", "d_model", "step", "harmful", "harmless")
     return build(variables, labels, attrs, axes=axes)
