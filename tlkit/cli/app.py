@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tlkit.cli.abliterate import abliterate
 from tlkit.cli.cache import cache
 from tlkit.cli.check import check
 from tlkit.cli.conditions import conditions
@@ -57,6 +58,7 @@ app.command("pathways")(pathways)
 app.command("conditions")(conditions)
 app.command("variance")(variance)
 app.command("report")(report)
+app.command("abliterate")(abliterate)
 app.command("cache")(cache)
 app.command("check")(check)
 
