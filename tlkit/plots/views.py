@@ -11,6 +11,7 @@ import xarray as xr
 from tlkit.errors import SpecError
 from tlkit.plots.curves import curve
 from tlkit.plots.heatmaps import heatmap
+from tlkit.plots.probe_maps import scatter, score_maps
 from tlkit.plots.selection import REPEATS, default_variable, pick
 
 if TYPE_CHECKING:
@@ -38,10 +39,14 @@ VIEWS: dict[str, View] = {
     "head_scores": View("score", x="head", y="layer", panel="kind"),
     "variance": View("variance", lines="model", dash="kind"),
     "variance by layer": View("layer_variance", lines="model"),
-    "layer_probes": View("f1", y="model", panel="site"),
+    "hidden norms": View("norm", x="pos", y="layer", panel="group"),
+    "attention maps": View("log_attention", x="key", y="query", panel="group"),
     "ablation": View("kl", lines="model", panel="site"),
     "abliteration": View("candidate_score", x="pos", y="layer"),
 }
+
+PROBE_SCORES = ("f1", "macro_f1", "balanced_accuracy", "auc")
+"""Scores of layer probes, drawn for all models, sites and layers at once."""
 
 
 def plot(
@@ -73,6 +78,10 @@ def plot(
         raise SpecError(f"plot draws a Dataset, such as tk.run gives; got a {type(ds).__name__}.")
     if ds.attrs.get("study") == "pathways" and variable is None:
         ds = _by_group(ds)
+    if ds.attrs.get("study") == "layer_probes" and variable in (None, *PROBE_SCORES):
+        return score_maps(ds, variable or "f1", select=select, title=title)
+    if ds.attrs.get("study") == "projection" and variable is None:
+        return scatter(ds, title)
     view = VIEWS.get(str(ds.attrs.get("study", "")))
     if view is not None and variable in (None, view.variable) and view.variable in ds.data_vars:
         return _usual(view, ds, metric, example, select, title)
