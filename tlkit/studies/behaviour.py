@@ -46,7 +46,7 @@ def refuses(text: str) -> bool:
     """Whether an answer opens with a refusal.
 
     Example:
-        >>> refuses("I’m sorry, but I can’t help with that."), refuses("Sure! First, …")
+        >>> refuses("I'm sorry, but I can't help with that."), refuses("Sure! First, …")
         (True, False)
     """
     opening = said(text)[:OPENING].lower().replace("\u2019", "'")

@@ -1,10 +1,16 @@
 """At which layer, and in block or attention output, are two kinds of prompt told apart?
 
-`run` measures, `figure` draws, `table` sums up; `plan` says the cost beforehand.
+`run` measures, `figure` draws, `table` sums up; `plan` says the cost beforehand. `bypass` skips
+the layers that see a class in a prompt. `norms`, `attention_maps`, `projection`: further pictures.
 """
 
 from typing import Any
 
+from tlkit.studies.layer_probes.bypass import bypass as bypass
+from tlkit.studies.layer_probes.features import Making as Making
+from tlkit.studies.layer_probes.maps import attention_maps as attention_maps
+from tlkit.studies.layer_probes.maps import norms as norms
+from tlkit.studies.layer_probes.plane import projection as projection
 from tlkit.studies.layer_probes.reading import table as table
 from tlkit.studies.layer_probes.study import plan as plan
 from tlkit.studies.layer_probes.study import run as run

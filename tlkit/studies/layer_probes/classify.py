@@ -85,9 +85,10 @@ def scored(predicted: np.ndarray, score: np.ndarray, truth: np.ndarray) -> Score
     """Scores of predictions, by scikit-learn's definitions."""
     from sklearn.metrics import balanced_accuracy_score, f1_score, roc_auc_score
 
+    never: dict[str, Any] = {"zero_division": 0}  # a class that was never predicted has F1 0
     return Scores(
-        float(f1_score(truth, predicted, zero_division=0)),
-        float(f1_score(truth, predicted, average="macro", zero_division=0)),
+        float(f1_score(truth, predicted, **never)),
+        float(f1_score(truth, predicted, average="macro", **never)),
         float(balanced_accuracy_score(truth, predicted)),
         float(roc_auc_score(truth, score)),
     )

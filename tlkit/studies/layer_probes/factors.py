@@ -1,6 +1,7 @@
 """CP (PARAFAC) factors of tokens x features x prompts, and what a new prompt has of them."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -102,13 +103,14 @@ def decompose(
 ) -> Factors:
     """Factors of prompts in a given basis (see `learn`)."""
     import tensorly
-    from tensorly.decomposition import parafac
+    import tensorly.decomposition
 
+    library: Any = tensorly  # its names are made at run time
     x = _compressed(prompts, basis)
     scale = float(np.sqrt(np.mean(x**2))) or 1.0
     tensor = np.ascontiguousarray((x / scale).transpose(1, 2, 0))
-    with tensorly.backend_context("numpy", local_threadsafe=True):
-        found = parafac(
+    with library.backend_context("numpy", local_threadsafe=True):
+        found = library.decomposition.parafac(
             tensor, rank, n_iter_max=iterations, init="random", tol=TOLERANCE,
             random_state=seed, l2_reg=RIDGE,
         )  # fmt: skip

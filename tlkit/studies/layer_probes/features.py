@@ -34,7 +34,7 @@ class Making:
     rank: int = 20
     last_tokens: int = 64
     compress: int = 32
-    iterations: int = 100
+    iterations: int = 50
     seeds: tuple[int, ...] = (0, 1, 2)
 
     def check(self, prompts: int | None = None) -> None:
@@ -59,6 +59,20 @@ class Making:
             raise SpecError(f"seeds are different whole numbers from 0 on, not {self.seeds}.")
         if self.features == "cp" and prompts is not None:
             check_rank(self.rank, self.last_tokens, self.compress, prompts)
+
+    def of(self, x: np.ndarray) -> np.ndarray:
+        """Features ``[prompt, feature]`` of all prompts together, from the first seed.
+
+        Args:
+            x: One layer's ``[prompt, place, d_model]``.
+
+        Raises:
+            SpecError: The rank is more than a tensor of these sizes has.
+        """
+        if self.features != "cp":
+            return x[:, 0].astype(np.float64)
+        check_rank(self.rank, x.shape[1], min(self.compress, x.shape[2]), len(x))
+        return self._factors(x, basis_of(x, self.compress), self.seeds[0])
 
     def splits(self, x: np.ndarray, folds: Sequence[Fold]) -> Iterator[tuple[int, int, Split]]:
         """Yield (fold, seed, (training features, test features)).

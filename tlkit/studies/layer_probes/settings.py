@@ -94,7 +94,7 @@ def settings(
     rank: int = 20,
     last_tokens: int = 64,
     compress: int = 32,
-    iterations: int = 100,
+    iterations: int = 50,
     seeds: Sequence[int] = (0, 1, 2),
     folds: int = 5,
     groups: Sequence[Any] | None = None,
