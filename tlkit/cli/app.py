@@ -13,6 +13,7 @@ from tlkit.cli.demo import demo
 from tlkit.cli.exits import exit_code
 from tlkit.cli.patch import patch
 from tlkit.cli.pathways import pathways
+from tlkit.cli.probe import probe
 from tlkit.cli.variance import variance
 
 app = typer.Typer(
@@ -55,6 +56,7 @@ app.command("patch")(patch)
 app.command("pathways")(pathways)
 app.command("conditions")(conditions)
 app.command("variance")(variance)
+app.command("probe")(probe)
 app.command("cache")(cache)
 app.command("check")(check)
 
