@@ -142,14 +142,15 @@ def probe(
         "inductive": not transductive, "last_tokens": last_tokens, "compress": compress,
         "iterations": iterations, "seeds": tuple(range(seed, seed + starts)), "chat": chat,
     }  # fmt: skip
-    request = Request(
-        prompts, list(model or [DEFAULT_MODEL]), positive, out, store, asked, n, fields, dtype,
-        device, plan, as_json, overwrite,
-    )  # fmt: skip
-    _probe(request, request.rows())
+    models = list(model or [DEFAULT_MODEL])
+    _probe(Request(
+        prompts, models, positive, out, store, asked, n, fields, dtype, device, plan, as_json,
+        overwrite,
+    ))  # fmt: skip
 
 
-def _probe(request: Request, rows: list[dict[str, Any]]) -> None:
+def _probe(request: Request) -> None:
+    rows = request.rows()
     with Output(request.as_json) as output, keeping(None), output.progress() as bar:
         from tlkit.studies import layer_probes as study
 
