@@ -54,7 +54,7 @@ def test_every_classifier_finds_a_strong_direction(classifier):
 
 def test_shuffled_labels_are_at_chance_and_true_ones_are_not():
     true, chance = [], []
-    for seed in range(8):
+    for seed in range(24):
         asked = study(seeds=(seed,))
         x = activations(asked.rows.truth, 3.0, seed)
         one, other = probe_layer(x, asked)
@@ -62,7 +62,7 @@ def test_shuffled_labels_are_at_chance_and_true_ones_are_not():
         chance.append(other[:, 2].mean())
     interval = mean_interval(np.array(chance))
     assert interval.low < 0.5 < interval.high
-    assert min(true) > interval.high
+    assert np.mean(true) > 0.85 > interval.high
 
 
 def test_always_positive_has_f1_two_thirds_and_balanced_accuracy_one_half():

@@ -159,7 +159,7 @@ def test_a_store_of_something_else_is_refused(planted, tiny_bridge, tmp_path):
     other = [dict(row, prompt=row["prompt"] + "!") for row in ROWS]
     with pytest.raises(SpecError, match="was made with another prompts"):
         layer_probes.run({"m": planted}, other, store=store, **BOTH)
-    with pytest.raises(SpecError, match="another features .last, not mean."):
+    with pytest.raises(SpecError, match=r"another features \(last, not mean\)"):
         layer_probes.run({"m": planted}, ROWS, store=store, **{**BOTH, "features": "mean"})
     with pytest.raises(SpecError, match="another model and"):
         layer_probes.run({"m": tiny_bridge("gpt2")}, other, store=store, **BOTH)

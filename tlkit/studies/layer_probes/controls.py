@@ -62,6 +62,6 @@ def _model(name: str) -> Any:
                          LogisticRegression(max_iter=5000))  # fmt: skip
 
 
-def shuffled(truth: np.ndarray, seed: int) -> np.ndarray:
+def shuffled(truth: np.ndarray, seed: Sequence[int]) -> np.ndarray:
     """Training labels in random order."""
     return np.random.default_rng(seed).permutation(truth)

@@ -91,6 +91,8 @@ def basis_of(prompts: np.ndarray, compress: int) -> np.ndarray:
         x = one.astype(np.float64)
         gram += x.T @ x
     keep = min(compress, width)
+    if not gram.any():
+        return np.eye(width)[:, :keep]
     if keep > width // 4:
         return np.asarray(eigh(gram)[1])[:, ::-1][:, :keep]
     # Wide models: a few vectors of a large matrix; the start is fixed, so the result is.
@@ -107,7 +109,9 @@ def decompose(
 
     library: Any = tensorly  # its names are made at run time
     x = _compressed(prompts, basis)
-    scale = float(np.sqrt(np.mean(x**2))) or 1.0
+    scale = float(np.sqrt(np.mean(x**2)))
+    if scale == 0:  # a layer that puts out nothing has no components, and every prompt none of them
+        return Factors(basis, 1.0, np.zeros((x.shape[1], rank)), np.zeros((x.shape[2], rank)))
     tensor = np.ascontiguousarray((x / scale).transpose(1, 2, 0))
     start = (np.ones(rank), _start(tensor, rank, seed))
     with library.backend_context("numpy", local_threadsafe=True):

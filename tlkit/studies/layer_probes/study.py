@@ -189,7 +189,7 @@ def probe_layer(x: np.ndarray, study: Settings) -> tuple[np.ndarray, np.ndarray]
         taught, wanted = truth[folds[at][0]], truth[folds[at][1]]
         true[at] += fit_and_score(pipeline(study.classifier, seed), train, taught, test, wanted)
         if control:
-            other = shuffled(taught, seed)
+            other = shuffled(taught, (seed, at))
             chance[at] += fit_and_score(
                 pipeline(study.classifier, seed), train, other, test, wanted
             )
