@@ -31,7 +31,7 @@ def bypass(
     prompts: Iterable[Any],
     *,
     positive: str,
-    threshold: float = 0.5,
+    threshold: int | float = 0.5,
     most: int = 3,
     site: str = "resid_post",
     making: Making | None = None,
