@@ -75,7 +75,7 @@ def test_a_plan_costs_no_pass(model, labelled, capsys, monkeypatch):
         (["--positive", "ask", "--out", "x.csv"], ".html or .zarr"),
         (["--positive", "ask", "--out", "x.html", "--folds", "13"], "fewer than the 13 folds"),
         (["--positive", "ask", "--out", "x.html", "--model", "a", "--model", "a"], "twice"),
-        (["--positive", "ask", "--out", "x.html", "--n", "1"], "two classes are told apart"),
+        (["--positive", "do", "--out", "x.html", "--n", "1"], "two classes are told apart"),
         (["--positive", "ask", "--out", "x.html", "--rank", "99", "--last-tokens", "2"],
          "rank is 99"),
         (["--out", "x.html"], "--positive"),

@@ -124,7 +124,7 @@ def probe(
     ] = 32,
     iterations: Annotated[int, typer.Option("--iterations", min=1, help="Of CP, at most.")] = 50,
     starts: Annotated[
-        int, typer.Option("--starts", min=1, help="Seeds of CP (and forest) to average.")
+        int, typer.Option("--starts", min=1, help="Of CP (and forest), averaged.")
     ] = 3,
     chat: Annotated[bool, typer.Option("--chat", help="Put the chat template around.")] = False,
     n: Annotated[int | None, typer.Option("--n", min=1, help="Only the first N prompts.")] = None,
@@ -142,9 +142,8 @@ def probe(
         "inductive": not transductive, "last_tokens": last_tokens, "compress": compress,
         "iterations": iterations, "seeds": tuple(range(seed, seed + starts)), "chat": chat,
     }  # fmt: skip
-    models = list(model or [DEFAULT_MODEL])
     _probe(Request(
-        prompts, models, positive, out, store, asked, n, fields, dtype, device, plan, as_json,
+        prompts, model or [DEFAULT_MODEL], positive, out, store, asked, n, fields, dtype, device, plan, as_json,
         overwrite,
     ))  # fmt: skip
 

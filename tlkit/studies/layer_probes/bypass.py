@@ -72,12 +72,10 @@ def bypass(
         SpecError: Something cannot be used; the message names it.
     """
     started = time.perf_counter()
-    train = labelled(rows_train, positive)
-    new = [_read(row, number) for number, row in enumerate(prompts)]
-    making = making or Making()
+    making, train = making or Making(), labelled(rows_train, positive)
     making.check(len(train.texts))
-    _check(new, threshold, most)
-    texts = [text for text, _ in new]
+    texts, labels = _read_all(prompts)
+    _check(threshold, most)
     probes, places = trained(model, train, site, making, chat=chat)
     probability = asked(model, texts, site, making, probes, places, chat=chat)
     skipped = chosen_layers(probability, threshold, most, seed)
@@ -87,7 +85,6 @@ def bypass(
         threshold=threshold, most=most, features=making.features, max_new_tokens=max_new_tokens,
         chat=chat, trained_on=len(train.texts), seconds=round(time.perf_counter() - started, 3),
     )  # fmt: skip
-    labels = np.array([label for _, label in new])
     return _dataset(Continued(probability, skipped, said, labels), behaviour or outcome, attrs)
 
 
@@ -112,6 +109,14 @@ def chosen_layers(
     return [[() for _ in surest], surest, drawn]
 
 
+def _read_all(prompts: Iterable[Any]) -> tuple[list[str], np.ndarray]:
+    """Texts and labels of the prompts that are continued."""
+    read = [_read(row, number) for number, row in enumerate(prompts)]
+    if not read:
+        raise SpecError("There are no prompts to continue; give at least one.")
+    return [text for text, _ in read], np.array([label for _, label in read])
+
+
 def _read(row: Any, number: int) -> tuple[str, str]:
     if isinstance(row, str) and row:
         return row, UNLABELLED
@@ -122,9 +127,7 @@ def _read(row: Any, number: int) -> tuple[str, str]:
     return text, UNLABELLED if label is None else str(label)
 
 
-def _check(new: Sequence[Any], threshold: float, most: int) -> None:
-    if not new:
-        raise SpecError("There are no prompts to continue; give at least one.")
+def _check(threshold: int | float, most: int) -> None:
     if not 0 <= threshold <= 1:
         raise SpecError(f"threshold is a probability between 0 and 1, not {threshold}.")
     if most < 1:
