@@ -143,8 +143,8 @@ def probe(
         "iterations": iterations, "seeds": tuple(range(seed, seed + starts)), "chat": chat,
     }  # fmt: skip
     _probe(Request(
-        prompts, model or [DEFAULT_MODEL], positive, out, store, asked, n, fields, dtype, device, plan, as_json,
-        overwrite,
+        prompts, model or [DEFAULT_MODEL], positive, out, store, asked, n, fields, dtype,
+        device, plan, as_json, overwrite,
     ))  # fmt: skip
 
 

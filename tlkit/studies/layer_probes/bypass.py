@@ -73,9 +73,8 @@ def bypass(
     """
     started = time.perf_counter()
     making, train = making or Making(), labelled(rows_train, positive)
-    making.check(len(train.texts))
     texts, labels = _read_all(prompts)
-    _check(threshold, most)
+    _check(making, len(train.texts), threshold, most)
     probes, places = trained(model, train, site, making, chat=chat)
     probability = asked(model, texts, site, making, probes, places, chat=chat)
     skipped = chosen_layers(probability, threshold, most, seed)
@@ -127,7 +126,8 @@ def _read(row: Any, number: int) -> tuple[str, str]:
     return text, UNLABELLED if label is None else str(label)
 
 
-def _check(threshold: int | float, most: int) -> None:
+def _check(making: Making, trained_on: int, threshold: int | float, most: int) -> None:
+    making.check(trained_on)
     if not 0 <= threshold <= 1:
         raise SpecError(f"threshold is a probability between 0 and 1, not {threshold}.")
     if most < 1:
