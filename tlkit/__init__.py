@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tlkit.studies import (
         abliteration,
         conditions,
+        layer_probes,
         lenses,
         patching,
         pathways,
@@ -58,7 +59,15 @@ _HOME = {
     "tlkit.spec.readout": ("Metric",),
     "tlkit.spec.sites": ("Site",),
     "tlkit.spec.sweeps": ("Condition", "Sweep"),
-    "tlkit.studies": ("abliteration", "conditions", "lenses", "patching", "pathways", "variance"),
+    "tlkit.studies": (
+        "abliteration",
+        "conditions",
+        "layer_probes",
+        "lenses",
+        "patching",
+        "pathways",
+        "variance",
+    ),
     "tlkit.studies.probes": ("Probe",),
 }
 
@@ -93,6 +102,7 @@ __all__ = [
     "capture",
     "conditions",
     "generate",
+    "layer_probes",
     "lenses",
     "open",
     "patching",

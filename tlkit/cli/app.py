@@ -14,6 +14,7 @@ from tlkit.cli.demo import demo
 from tlkit.cli.exits import exit_code
 from tlkit.cli.patch import patch
 from tlkit.cli.pathways import pathways
+from tlkit.cli.probe import probe
 from tlkit.cli.report import report
 from tlkit.cli.variance import variance
 
@@ -57,8 +58,9 @@ app.command("patch")(patch)
 app.command("pathways")(pathways)
 app.command("conditions")(conditions)
 app.command("variance")(variance)
-app.command("report")(report)
 app.command("abliterate")(abliterate)
+app.command("probe")(probe)
+app.command("report")(report)
 app.command("cache")(cache)
 app.command("check")(check)
 

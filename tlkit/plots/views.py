@@ -11,6 +11,7 @@ import xarray as xr
 from tlkit.errors import SpecError
 from tlkit.plots.curves import curve
 from tlkit.plots.heatmaps import heatmap
+from tlkit.plots.probe_maps import scatter, score_maps
 from tlkit.plots.selection import REPEATS, default_variable, pick
 
 if TYPE_CHECKING:
@@ -42,10 +43,14 @@ VIEWS: dict[str, View] = {
     "direct_logit_attribution": View("head_attribution", x="head", y="layer"),
     "head_scores": View("score", x="head", y="layer", panel="kind"),
     "variance by layer": View("layer_variance", lines="model", panel="group", one_scale=False),
-    "layer_probes": View("f1", y="model", panel="site"),
+    "hidden norms": View("norm", x="pos", y="layer", panel="group"),
+    "attention maps": View("log_attention", x="key", y="query", panel="group"),
     "ablation": View("kl", lines="model", panel="site"),
     "abliteration": View("candidate_score", x="pos", y="layer"),
 }
+
+PROBE_SCORES = ("f1", "macro_f1", "balanced_accuracy", "auc")
+"""Scores of layer probes, drawn for all models, sites and layers at once."""
 
 
 def plot(
@@ -77,6 +82,10 @@ def plot(
         raise SpecError(f"plot draws a Dataset, such as tk.run gives; got a {type(ds).__name__}.")
     if variable is None and not select:
         ds = _PREPARED.get(str(ds.attrs.get("study", "")), lambda whole: whole)(ds)
+    if ds.attrs.get("study") == "layer_probes" and variable in (None, *PROBE_SCORES):
+        return score_maps(ds, variable or "f1", select=select, title=title)
+    if ds.attrs.get("study") == "projection" and variable is None:
+        return scatter(ds, title)
     view = VIEWS.get(str(ds.attrs.get("study", "")))
     if view is not None and variable in (None, view.variable) and view.variable in ds.data_vars:
         return _usual(view, ds, metric, example, select, title)

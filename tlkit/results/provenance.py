@@ -17,6 +17,7 @@ PACKAGES = (
     "numpy",
     "scipy",
     "scikit-learn",
+    "tensorly",
     "xarray",
     "zarr",
 )
