@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tlkit.spec.readout import Metric
     from tlkit.spec.sites import Site
     from tlkit.spec.sweeps import Condition, Sweep
-    from tlkit.studies import conditions, lenses, patching, pathways, variance
+    from tlkit.studies import ablation, conditions, lenses, patching, pathways, variance
     from tlkit.studies.probes import Probe
 
 # Where each public name lives. The imports above say the same to type checkers, and `__all__` is
@@ -51,7 +51,7 @@ _HOME = {
     "tlkit.spec.readout": ("Metric",),
     "tlkit.spec.sites": ("Site",),
     "tlkit.spec.sweeps": ("Condition", "Sweep"),
-    "tlkit.studies": ("conditions", "lenses", "patching", "pathways", "variance"),
+    "tlkit.studies": ("ablation", "conditions", "lenses", "patching", "pathways", "variance"),
     "tlkit.studies.probes": ("Probe",),
 }
 
@@ -82,6 +82,7 @@ __all__ = [
     "Steer",
     "Sweep",
     "TlkitError",
+    "ablation",
     "capture",
     "conditions",
     "generate",

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tlkit.cli.ablate import ablate
 from tlkit.cli.cache import cache
 from tlkit.cli.check import check
 from tlkit.cli.conditions import conditions
@@ -55,6 +56,7 @@ app.command("patch")(patch)
 app.command("pathways")(pathways)
 app.command("conditions")(conditions)
 app.command("variance")(variance)
+app.command("ablate")(ablate)
 app.command("cache")(cache)
 app.command("check")(check)
 

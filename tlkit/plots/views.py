@@ -40,6 +40,8 @@ VIEWS: dict[str, View] = {
     "variance by layer": View("layer_variance", lines="model"),
     "layer_probes": View("f1", y="model", panel="site"),
     "ablation": View("kl", lines="model", panel="site"),
+    "ablation by layer": View("effect", lines="model", panel="site"),
+    "ablation difference": View("difference", lines="site"),
     "abliteration": View("candidate_score", x="pos", y="layer"),
 }
 
