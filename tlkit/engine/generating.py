@@ -53,9 +53,8 @@ def generate(
     end = getattr(model.tokenizer, "eos_token_id", None)
     edits = [_edits(parts, sequences, condition, example) for example in range(len(prompts))]
     # Means and other prompts' activations are those of the prompts, whatever is added to one.
-    sources = Sources(
-        lambda ids, places: capture(parts, ids, places), sequences, [e for row in edits for e in row]
-    )
+    every = [edit for row in edits for edit in row]
+    sources = Sources(lambda ids, places: capture(parts, ids, places), sequences, every)
     reference, out = Reference(parts, sources), []
     for example, own in enumerate(edits):
         ids, new = list(sequences.runs[on][example]), []

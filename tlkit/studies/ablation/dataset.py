@@ -51,10 +51,9 @@ def dataset(found: Sequence[Found], settings: Settings, attrs: dict[str, Any]) -
             values = one.swept["value"].sel(metric=metric).values
             base[i] = one.swept["base"].sel(metric=metric).values
             layers, own = one.subject.parts.n_layers, one.subject.parts.n_heads
-            rows = len(settings.branches) * (layers - settings.windows + 1)
-            whole[i, :, : layers - settings.windows + 1] = values[:rows].reshape(
-                len(settings.branches), -1, examples
-            )
+            count = layers - settings.windows + 1
+            rows = len(settings.branches) * count
+            whole[i, :, :count] = values[:rows].reshape(-1, count, examples)
             if settings.heads:
                 each[i, :layers, :own] = values[rows:].reshape(layers, own, examples)
         variables |= _named(metric, whole, each, base, settings)
