@@ -182,7 +182,6 @@ def other_tokenizer():
         (TEXTS, {"metrics": "answer_prob"}, "answer_prob needs answers"),
         (TEXTS, {"windows": 4}, "window of 4 layers does not fit .* which has 3"),
         (TEXTS, {"windows": 0}, "windows is 0"),
-        (TEXTS, {"windows": 1.5}, "windows must be a whole number"),
         (TEXTS, {"windows": 2, "components": "heads"}, "Heads are ablated one by one"),
         (TEXTS, {"value": "skip", "components": "heads"}, "cannot be skipped"),
         (TEXTS, {"behaviour": "I cannot"}, "'I cannot', which cannot be called"),
@@ -191,7 +190,7 @@ def other_tokenizer():
         (TEXTS, {"behaviour": bool, "max_new_tokens": 200}, "lower max_new_tokens"),
         (TEXTS[:1], {"value": "resample"}, "there is one prompt"),
         (TEXTS, {"value": "mean", "reference": []}, "There are no reference"),
-        (TEXTS, {"value": "mean", "reference": other_tokenizer()}, "reference does not fit .*token"),
+        (TEXTS, {"value": "mean", "reference": other_tokenizer()}, "reference does not fit"),
         (other_tokenizer(), {}, "another model's tokenizer"),
         (TEXTS, {"budget": "much"}, "A budget is"),
         (TEXTS, {"store": "missing/kept"}, "does not exist"),
@@ -212,12 +211,12 @@ def test_what_cannot_be_is_refused_in_a_sentence(tiny_bridge, monkeypatch, promp
 def test_models_that_are_none(tiny_bridge):
     with pytest.raises(SpecError, match="needs a model"):
         ablation.run({}, TEXTS)
-    with pytest.raises(SpecError, match="tokenizer|no loaded model"):
+    with pytest.raises(SpecError, match="no tokenizer"):
         ablation.run({"a": 3}, TEXTS)
 
 
 def test_names_that_are_not_there(found, tiny_bridge):
-    with pytest.raises(SpecError, match="no effect 'entropy' .* it has kl"):
+    with pytest.raises(SpecError, match="no effect 'entropy'"):
         ablation.by_layer(found, "entropy")
     with pytest.raises(SpecError, match="no axis 'depth'"):
         ablation.by_layer(found, axis="depth")
