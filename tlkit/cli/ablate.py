@@ -26,6 +26,20 @@ from tlkit.errors import SpecError
 ENDINGS = (".html", ".zarr")
 BRANCHES = ("attn_out", "mlp_out", "block")
 
+ComponentsOption = Annotated[
+    str, typer.Option("--components", metavar="NAME,…", help="attn_out, mlp_out, block; or none.")
+]
+ReferenceOption = Annotated[
+    Path | None, typer.Option("--reference", metavar="PATH", help="Prompts of mean and resample.")
+]
+SaysOption = Annotated[
+    list[str] | None,
+    typer.Option("--says", metavar="TEXT", help="Continue, and count who says TEXT."),
+]
+TwinOption = Annotated[
+    Literal["packed", "reference"], typer.Option("--engine", help="reference is the slow twin.")
+]
+
 
 @dataclass(frozen=True)
 class Request:
@@ -103,25 +117,16 @@ def ablate(
         Literal["zero", "mean", "resample", "skip"],
         typer.Option("--value", help="What stands in a component's place."),
     ] = "zero",
-    components: Annotated[
-        str,
-        typer.Option("--components", metavar="NAME,…", help="attn_out, mlp_out, block; or none."),
-    ] = ",".join(BRANCHES),
+    components: ComponentsOption = ",".join(BRANCHES),
     heads: Annotated[bool, typer.Option("--heads", help="Ablate every head, too.")] = False,
     windows: Annotated[
         int, typer.Option("--windows", min=1, help="Layers that are ablated together.")
     ] = 1,
-    reference: Annotated[
-        Path | None,
-        typer.Option("--reference", metavar="PATH", help="Prompts of mean and resample."),
-    ] = None,
+    reference: ReferenceOption = None,
     per_position: Annotated[
         bool, typer.Option("--per-position", help="A mean for each position.")
     ] = False,
-    says: Annotated[
-        list[str] | None,
-        typer.Option("--says", metavar="TEXT", help="Continue, and count who says TEXT."),
-    ] = None,
+    says: SaysOption = None,
     max_new_tokens: Annotated[
         int, typer.Option("--max-new-tokens", min=1, help="Most tokens of a continuation.")
     ] = 32,
@@ -134,10 +139,7 @@ def ablate(
     seed: SeedOption = 0,
     dtype: DtypeOption = None,
     device: DeviceOption = None,
-    engine: Annotated[
-        Literal["packed", "reference"],
-        typer.Option("--engine", help="packed is fast; reference runs one forward per cell."),
-    ] = "packed",
+    engine: TwinOption = "packed",
     plan: PlanOption = False,
     as_json: JsonOption = False,
     overwrite: OverwriteOption = False,

@@ -24,46 +24,27 @@ SHARE = 100
 
 
 def run(
-    models: Any,
-    prompts: Any,
-    *,
-    value: str = "zero",
-    components: Any = BRANCHES,
-    windows: int = 1,
-    reference: Any = None,
-    pooled: bool = True,
-    metrics: Any = None,
-    behaviour: Any = None,
-    max_new_tokens: int = 32,
-    chat: bool = False,
-    seed: int = 0,
-    engine: str = "packed",
-    store: str | Path | None = None,
-    budget: int | str | None = None,
+    models: Any, prompts: Any, *, value: str = "zero", components: Any = BRANCHES,
+    windows: int = 1, reference: Any = None, pooled: bool = True, metrics: Any = None,
+    behaviour: Any = None, max_new_tokens: int = 32, chat: bool = False, seed: int = 0,
+    engine: str = "packed", store: str | Path | None = None, budget: int | str | None = None,
     progress: Progress | None = None,
-) -> Any:
+) -> Any:  # fmt: skip
     """Ablate attention, MLPs, blocks or heads one by one, and measure what changes.
 
     Args:
-        models: A loaded model; or a mapping of names to models, such as ``{"original": a,
-            "abliterated": b}``, which read the same texts, each by its own tokenizer.
-        prompts: Texts, or rows with ``prompt`` and perhaps ``answer``; or `tk.Prompts`, which all
-            models must be able to read.
-        value: What stands in place of a component's output: ``"zero"``; ``"mean"`` over
-            ``reference``; ``"resample"``: that of another prompt of ``reference`` at the same
-            position (the last one where that is shorter), drawn by ``seed``; ``"skip"``: the stream
-            passes it by. Of a block both branches are replaced, so that ``zero`` and ``skip`` are
-            the same.
-        components: Out of ``"attn_out"``, ``"mlp_out"``, ``"block"`` and ``"heads"`` (z of single
-            heads).
+        models: A loaded model; or a mapping of names to models, which read the same texts.
+        prompts: Texts, or rows with ``prompt`` and perhaps ``answer``; or `tk.Prompts`.
+        value: What stands in a component's place: ``"zero"``; ``"mean"`` over ``reference``;
+            ``"resample"``: another prompt's of ``reference``, at the same position; ``"skip"``:
+            the stream passes it by. Of a block, both branches are replaced.
+        components: Out of ``"attn_out"``, ``"mlp_out"``, ``"block"`` and ``"heads"`` (their z).
         windows: How many consecutive layers are ablated together; more than 1 are called "0-3".
         reference: Texts, rows or `tk.Prompts`; the prompts themselves if None.
         pooled: Whether means are over all positions, or each position has its own.
-        metrics: Out of ``"kl"``, ``"loss"`` and ``"answer_prob"``; all that the prompts allow, if
-            None. ``loss`` holds the logits of every prompt's every position in memory.
+        metrics: Out of ``"kl"``, ``"loss"``, ``"answer_prob"``; all that prompts allow, if None.
         behaviour: A function of text that says whether a behaviour is there, or a mapping of names
-            to such functions; they judge greedy continuations under every ablation of ``attn_out``,
-            ``mlp_out`` and ``block``, which holds for the prompt and each new token.
+            to such; they judge greedy continuations under every ablation but those of heads.
         max_new_tokens: Most tokens of a continuation.
         chat: Put each text into the model's chat template.
         seed: Draws other prompts.
@@ -73,18 +54,16 @@ def run(
         progress: Called with (done, total).
 
     Returns:
-        An xarray Dataset: ``kl`` (of the next token after the prompt, plain || ablated; nats),
-        ``loss`` (cross entropy of the prompt's own tokens; nats per token), ``answer_prob``
-        (model, site, layer, example); the same of heads as ``head_kl`` … (model, layer, head,
-        example); ``loss_base``, ``answer_prob_base`` (model, example); ``behaviour`` (1, 0, or NaN
-        where nothing was said) and ``behaviour_base`` (… detector, example) with the coordinates
-        ``continuation`` and ``continuation_base``. ``depth`` counts each model's layers; what a
-        model does not have is NaN.
+        An xarray Dataset: ``kl`` (of the next token, plain || ablated; nats), ``loss`` (of the
+        prompt's own tokens; nats per token), ``answer_prob`` (model, site, layer, example); of
+        heads ``head_kl`` … (model, layer, head, example); ``loss_base``, ``answer_prob_base``
+        (model, example); ``behaviour`` (1, 0, or NaN where nothing was said) and
+        ``behaviour_base`` (… detector, example), with the texts as coordinates. ``depth`` counts
+        each model's layers; what a model does not have is NaN.
 
     Raises:
         SpecError: The request cannot be carried out; told before any model runs.
     """
-    started = time.perf_counter()
     settings = Settings.of(
         components, behaviour, metrics, value=value, windows=windows, pooled=pooled,
         max_new_tokens=max_new_tokens, seed=seed, engine=engine,
@@ -94,14 +73,22 @@ def run(
     for subject in every:
         check_room(subject, settings)
         metrics_of(settings, subject.prompts)
+    return _measured(every, settings, reference is not None, store, budget, progress)
+
+
+def _measured(
+    every: Sequence[Subject], settings: Settings, given: bool, store: str | Path | None,
+    budget: int | str | None, progress: Progress | None,
+) -> Any:  # fmt: skip
+    """A checked study, run model by model."""
+    started, found = time.perf_counter(), []
     stages = _stages(len(every) * (1 + bool(settings.behaviour)), progress)
-    found = []
     for number, subject in enumerate(every):
         kept = None if store is None else _kept(Path(store), number)
         swept = run_sweep(
             subject.model, subject.prompts, sweep_of(settings, subject.parts, subject.reference),
             metrics_of(settings, subject.prompts), engine=settings.engine, store=kept,
-            budget=budget, seed=seed, progress=next(stages), study="ablation of one model",
+            budget=budget, seed=settings.seed, progress=next(stages), study="ablation of one model",
         )  # fmt: skip
         heard = None
         if settings.behaviour:
@@ -109,7 +96,7 @@ def run(
             heard = said(subject, cells, settings, next(stages))
         found.append(Found(subject, swept, heard))
     seconds = round(time.perf_counter() - started, 3)
-    return dataset(found, settings, {**_attrs(found, settings, reference), "seconds": seconds})
+    return dataset(found, settings, {**_attrs(found, settings, given), "seconds": seconds})
 
 
 def _stages(count: int, progress: Progress | None) -> Any:
@@ -136,7 +123,7 @@ def _kept(folder: Path, number: int) -> Path:
     return folder / f"model-{number}.zarr"
 
 
-def _attrs(found: Sequence[Found], settings: Settings, reference: Any) -> dict[str, Any]:
+def _attrs(found: Sequence[Found], settings: Settings, given: bool) -> dict[str, Any]:
     """How it was done, of all models."""
     first: Subject = found[0].subject
     engines = dict.fromkeys(str(one.swept.attrs["engine"]) for one in found)
@@ -150,7 +137,7 @@ def _attrs(found: Sequence[Found], settings: Settings, reference: Any) -> dict[s
         windows=settings.windows, pooled=settings.pooled,
     )  # fmt: skip
     if settings.value in ("mean", "resample"):
-        attrs["reference"] = "the prompts themselves" if reference is None else "given"
+        attrs["reference"] = "given" if given else "the prompts themselves"
         attrs["reference_hashes"] = json.dumps(
             [(one.subject.reference or one.subject.prompts).hash() for one in found]
         )
