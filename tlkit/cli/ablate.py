@@ -24,7 +24,7 @@ from tlkit.cli.output import Output
 from tlkit.errors import SpecError
 
 ENDINGS = (".html", ".zarr")
-BRANCHES = ("attn_out", "mlp_out", "block")
+BRANCHES = "attn_out,mlp_out,block"
 
 ComponentsOption = Annotated[
     str, typer.Option("--components", metavar="NAME,…", help="attn_out, mlp_out, block; or none.")
@@ -117,7 +117,7 @@ def ablate(
         Literal["zero", "mean", "resample", "skip"],
         typer.Option("--value", help="What stands in a component's place."),
     ] = "zero",
-    components: ComponentsOption = ",".join(BRANCHES),
+    components: ComponentsOption = BRANCHES,
     heads: Annotated[bool, typer.Option("--heads", help="Ablate every head, too.")] = False,
     windows: Annotated[
         int, typer.Option("--windows", min=1, help="Layers that are ablated together.")

@@ -249,5 +249,11 @@ def test_effects_are_never_negative_and_nan_safe():
     q = changed[0, [0, 1, 3]].double().softmax(0)
     expected = [float((p * (p / q).log()).sum()), 0.0, float(np.log((2 + np.exp(5)) / 2))]
     np.testing.assert_allclose(found, expected, atol=1e-6)
-    shift = Readout(base[:, None] + 1e-4, base[:, None], (0, 1, 2), None, None, present)
-    assert (KL()(shift) >= 0).all()
+    # Rounding alone would make some of many equal distributions' divergences negative.
+    same = torch.linspace(-5, 5, 999)[None] * torch.linspace(0.1, 3, 200)[:, None]
+    moved = same + torch.linspace(0.1, 9, 200)[:, None]
+    terms = same.softmax(-1) * (same.log_softmax(-1) - moved.log_softmax(-1))
+    assert (terms.sum(-1) < 0).any()
+    present = torch.ones(200, 1, dtype=torch.bool)
+    rows = tuple(range(200))
+    assert (KL()(Readout(moved[:, None], same[:, None], rows, None, None, present)) >= 0).all()
