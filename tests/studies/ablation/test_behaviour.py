@@ -32,7 +32,8 @@ def study(model, value, new=NEW, **more):
 
 
 def text_of(model, ids):
-    return model.tokenizer.decode(ids, skip_special_tokens=True)
+    # An array of texts does not keep NULs at an end, which random models like to say.
+    return model.tokenizer.decode(ids, skip_special_tokens=True).rstrip("\0")
 
 
 def mean(plain, component, layer, rows, pooled):
