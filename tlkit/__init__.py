@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tlkit.spec.sites import Site
     from tlkit.spec.sweeps import Condition, Sweep
     from tlkit.studies import (
+        ablation,
         abliteration,
         conditions,
         layer_probes,
@@ -60,6 +61,7 @@ _HOME = {
     "tlkit.spec.sites": ("Site",),
     "tlkit.spec.sweeps": ("Condition", "Sweep"),
     "tlkit.studies": (
+        "ablation",
         "abliteration",
         "conditions",
         "layer_probes",
@@ -98,6 +100,7 @@ __all__ = [
     "Steer",
     "Sweep",
     "TlkitError",
+    "ablation",
     "abliteration",
     "capture",
     "conditions",

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tlkit.cli.ablate import ablate
 from tlkit.cli.abliterate import abliterate
 from tlkit.cli.cache import cache
 from tlkit.cli.check import check
@@ -58,6 +59,7 @@ app.command("patch")(patch)
 app.command("pathways")(pathways)
 app.command("conditions")(conditions)
 app.command("variance")(variance)
+app.command("ablate")(ablate)
 app.command("abliterate")(abliterate)
 app.command("probe")(probe)
 app.command("report")(report)

@@ -48,19 +48,21 @@ def generate(
     parts = Parts(model)
     sequences = Sequences(prompts, on)
     sequences.require(on)
+    if steps == "every" and any(getattr(one, "source", None) for one in condition.interventions):
+        raise SpecError("A patch has no source at new tokens; use steps='prompt'.")
     end = getattr(model.tokenizer, "eos_token_id", None)
-    out = []
-    for example in range(len(prompts)):
+    edits = [_edits(parts, sequences, condition, example) for example in range(len(prompts))]
+    # Means and other prompts' activations are those of the prompts, whatever is added to one.
+    every = [edit for row in edits for edit in row]
+    sources = Sources(lambda ids, places: capture(parts, ids, places), sequences, every)
+    reference, out = Reference(parts, sources), []
+    for example, own in enumerate(edits):
         ids, new = list(sequences.runs[on][example]), []
-        edits, reference = _edits(parts, sequences, condition, example)
         while len(new) < max_new_tokens:
             if steps == "every":
                 longer = Prompts.from_tokens([[*ids, *new]])
-                if any(getattr(one, "source", None) for one in condition.interventions):
-                    raise SpecError("A patch has no source at new tokens; use steps='prompt'.")
-                edits, reference = _edits(parts, Sequences(longer, "clean"), condition, 0)
-            row = 0 if steps == "every" else example
-            token = int(reference.logits([*ids, *new], edits, row)[-1].argmax())
+                own = _edits(parts, Sequences(longer, "clean"), condition, 0)
+            token = int(reference.logits([*ids, *new], own, example)[-1].argmax())
             if token == end:
                 break
             new.append(token)
@@ -70,10 +72,9 @@ def generate(
 
 def _edits(
     parts: Parts, sequences: Sequences, condition: Condition, example: int
-) -> tuple[tuple[Edit, ...], Reference]:
+) -> tuple[Edit, ...]:
     compiler = Compiler(sequences, parts.n_layers, parts.n_heads, parts.n_kv_heads)
     worked = compiler.work_out(condition, example)
     if worked.status == "missing":
         raise SpecError(f"Prompt {example} has no such position or span for {condition.name!r}.")
-    sources = Sources(lambda ids, places: capture(parts, ids, places), sequences, worked.edits)
-    return worked.edits, Reference(parts, sources)
+    return worked.edits

@@ -81,9 +81,16 @@ class Sources:
             other = order[(order.index(example) + 1) % count]
         else:
             other = int(torch.randint(count, (example + 1,), generator=generator)[-1])
+            other = self._another(other, ablation.reference.clean, example)
         activation = rows[other]
         last = len(self._ids[_key(edit)][other]) - 1
         return narrow(activation, edit, tuple(min(p, last) for p in edit.positions))
+
+    def _another(self, drawn: int, reference: Any, example: int) -> int:
+        """The drawn prompt, or the next one that is not the very prompt that it replaces."""
+        own = tuple(getattr(self._sequences.prompts, self._sequences.base)[example])
+        order = [*range(drawn, len(reference)), *range(drawn)]
+        return next((other for other in order if tuple(reference[other]) != own), drawn)
 
     def _mean(self, rows: Any, edit: Edit, ids: list[list[int]], ablation: Ablate) -> Tensor:
         cached = (id(ablation.reference), edit.component, edit.layer, ablation.per_position)

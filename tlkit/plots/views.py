@@ -46,6 +46,8 @@ VIEWS: dict[str, View] = {
     "hidden norms": View("norm", x="pos", y="layer", panel="group"),
     "attention maps": View("log_attention", x="key", y="query", panel="group"),
     "ablation": View("kl", lines="model", panel="site"),
+    "ablation by layer": View("effect", lines="model", panel="site"),
+    "ablation difference": View("difference", lines="site"),
     "abliteration": View("candidate_score", x="pos", y="layer"),
 }
 

@@ -143,5 +143,7 @@ class KL:
         """The divergence; 0 where both logits are minus infinity."""
         base = readout.base[:, 0].log_softmax(-1)
         changed = readout.logits[:, 0].log_softmax(-1)
-        terms = base.exp() * (base - changed)
-        return terms.masked_fill(base.isneginf(), 0.0).sum(-1).clamp_min(0.0)
+        weight = base.exp()
+        # A token of probability 0 adds nothing, were the other run's minus infinity, too.
+        terms = (weight * (base - changed)).masked_fill(weight == 0, 0.0)
+        return terms.sum(-1).clamp_min(0.0)
