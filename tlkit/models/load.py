@@ -54,8 +54,9 @@ class HookedTransformer(metaclass=_AnyBridge):
 
         Args:
             source: A hub id, a folder, a `.gguf` file, a Hugging Face model or a TransformerLens
-                model in memory (used in place), "smollm2-135m-instruct" (the embedded model) or
-                "tiny:<family>" (random weights).
+                model in memory (used in place), "smollm2-135m-instruct" (the embedded model;
+                "…-refusing" and "…-abliterated" are its sisters) or "tiny:<family>" (random
+                weights).
             tokenizer: A tokenizer, or the folder or hub id of one, instead of the model's own.
             dtype: Type of the weights, such as "bfloat16"; by default float32 for files and what
                 it is for an object.

@@ -1,5 +1,6 @@
 """From a source to a Hugging Face model and its tokenizer, checked before anything is heavy."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from tlkit.errors import SpecError
@@ -17,6 +18,7 @@ from tlkit.models.hub import find_on_hub, has_tokenizer
 from tlkit.models.keywords import Request
 from tlkit.models.memory import check_memory, on_meta, weight_bytes
 from tlkit.models.objects import Prepared, from_object, move
+from tlkit.models.sisters import ABLITERATED, FOLDER, direction, take_out
 from tlkit.models.sources import Source
 from tlkit.models.tiny import tiny, tiny_tokenizer
 from tlkit.models.tokenizers import (
@@ -112,6 +114,14 @@ def from_embedded(request: Request) -> Prepared:
     return load(path, request, EMBEDDED, version)
 
 
+def from_sister(name: str, request: Request) -> Prepared:
+    """Load the embedded model and put on it what makes it the sister."""
+    ready = from_embedded(replace(request, adapter=FOLDER))
+    if name == ABLITERATED:
+        take_out(ready.model, direction())
+    return ready
+
+
 def from_hub(name: str, request: Request) -> Prepared:
     """Load a model of the hub, all of it from one commit."""
     found = find_on_hub(name, request.revision)
@@ -141,6 +151,8 @@ def prepare(source: Source, request: Request) -> Prepared:
             return from_tiny(source.value, request)
         case "embedded":
             return from_embedded(request)
+        case "sister":
+            return from_sister(source.value, request)
         case "folder":
             return from_folder(source.value, request)
         case "gguf":

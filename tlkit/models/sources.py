@@ -9,11 +9,12 @@ from typing import Any, Literal
 from tlkit.errors import SpecError
 from tlkit.models.embedded import EMBEDDED
 from tlkit.models.keywords import Request
+from tlkit.models.sisters import SISTERS
 
-Kind = Literal["tiny", "embedded", "folder", "gguf", "hub", "object", "bridge"]
+Kind = Literal["tiny", "embedded", "sister", "folder", "gguf", "hub", "object", "bridge"]
 KINDS = (
     "a hub id, a folder, a .gguf file, a Hugging Face model, a TransformerLens model, "
-    f"{EMBEDDED!r} or 'tiny:<family>'"
+    f"{EMBEDDED!r} (also with -refusing or -abliterated) or 'tiny:<family>'"
 )
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[\w.-]{1,96})?")
 
@@ -90,6 +91,8 @@ def find_source(source: Any) -> Source:
     text = str(source)
     if text == EMBEDDED:
         return Source("embedded", text, text)
+    if text in SISTERS:
+        return Source("sister", text, text)
     if text.startswith("tiny:"):
         return Source("tiny", text.removeprefix("tiny:"), text)
     path = Path(text).expanduser()
@@ -110,6 +113,8 @@ def check_fit(source: Source, request: Request) -> None:
     """
     if request.revision is not None and source.kind != "hub":
         raise SpecError(f"revision is for models of the hub, and {source.label} is none.")
+    if source.kind == "sister" and request.adapter is not None:
+        raise SpecError(f"{source.label} takes no adapter; give it with {EMBEDDED}.")
     if source.kind == "tiny" and (request.adapter, request.device_map) != (None, None):
         raise SpecError("Tiny random models take no adapter and no device_map.")
     if source.kind not in ("object", "bridge"):

@@ -216,7 +216,7 @@ def files(fresh, tmp_path, monkeypatch):
     """A saved model with a planted behaviour whose word stands among refusal phrases, and files."""
     monkeypatch.setenv("TLKIT_PROGRESS", "0")
     monkeypatch.setattr(
-        "tlkit.studies.abliteration.behaviour.Phrases.__call__", lambda _, text: YES["yes"](text)
+        "tlkit.studies.behaviour.Phrases.__call__", lambda _, text: YES["yes"](text)
     )
     model, _ = planted(fresh)
     abliteration.save(model, tmp_path / "model")

@@ -106,12 +106,12 @@ def test_shares_count_outcomes_by_the_users_own_judge(tiny_bridge):
 
     def judge(text):
         judged.append(text)
-        return "odd" if len(judged) % 2 else "refused"
+        return "odd" if len(judged) % 2 else "refusal"
 
     ds = layer_probes.bypass(tiny_bridge("llama3"), ROWS[4:], ROWS[:4], behaviour=judge, **LAST)
-    assert ds["kind"].values.tolist() == ["refused", "garbled", "answered", "odd"]
+    assert ds["kind"].values.tolist() == ["refusal", "answer", "empty", "garbled", "odd"]
     np.testing.assert_allclose(ds["share"].sum("kind"), 1.0)
-    assert ds["outcome"].values[0].tolist() == ["odd", "refused"] * 2
+    assert ds["outcome"].values[0].tolist() == ["odd", "refusal"] * 2
     assert ds["share"].sel(condition="plain", group="0", kind="odd") == 1.0
 
 

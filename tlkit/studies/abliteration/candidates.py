@@ -15,10 +15,10 @@ from tlkit.models.bridge import Parts
 from tlkit.models.text import encode
 from tlkit.prompts.prompts import Prompts
 from tlkit.spec.directions import Direction
-from tlkit.studies.abliteration.behaviour import Detector, classify
 from tlkit.studies.abliteration.forward import apart, kl, next_token, prefix_odds
 from tlkit.studies.abliteration.projection import Strengths, projected
 from tlkit.studies.answer_store import stop_tokens
+from tlkit.studies.behaviour import Detector, classify
 
 PREFIX_TOKENS, MOST_PREFIXES = 3, 4
 Progress = Callable[[int, int], None]

@@ -13,10 +13,10 @@ from tlkit.models.bridge import Parts
 from tlkit.prompts.prompts import Prompts
 from tlkit.results.statistics import wilson_interval
 from tlkit.spec.directions import Direction
-from tlkit.studies.abliteration.behaviour import CLASSES, Detector, disagreement, verdicts
 from tlkit.studies.abliteration.candidates import Writer
 from tlkit.studies.abliteration.forward import kl, logits_of_rows, losses, prefix_odds
 from tlkit.studies.abliteration.projection import Strengths, projected
+from tlkit.studies.behaviour import CLASSES, Detector, disagreement, verdicts
 
 CHUNK = 8
 """Answers whose logits over the whole vocabulary are in memory at once."""

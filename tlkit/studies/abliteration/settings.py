@@ -5,8 +5,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from tlkit.errors import SpecError
-from tlkit.studies.abliteration.behaviour import checked
 from tlkit.studies.abliteration.projection import Strengths
+from tlkit.studies.behaviour import checked
 
 
 @dataclass(frozen=True)

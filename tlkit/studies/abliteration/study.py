@@ -15,7 +15,6 @@ from tlkit.results.provenance import provenance
 from tlkit.results.schema import build
 from tlkit.spec.directions import Direction
 from tlkit.studies.abliteration.bake import bake
-from tlkit.studies.abliteration.behaviour import Detector, checked, classify
 from tlkit.studies.abliteration.candidates import (
     Bench,
     Key,
@@ -30,6 +29,7 @@ from tlkit.studies.abliteration.evaluate import MODELS, Evaluated, evaluate
 from tlkit.studies.abliteration.inputs import as_prompts, split
 from tlkit.studies.abliteration.projection import strengths_of
 from tlkit.studies.abliteration.settings import Settings, settings_of
+from tlkit.studies.behaviour import Detector, checked, classify
 
 Stages = Callable[[str], Callable[[int, int], None]]
 

@@ -16,7 +16,7 @@ from tlkit.results.provenance import provenance
 from tlkit.results.schema import build
 from tlkit.results.statistics import wilson_interval
 from tlkit.studies.answer_store import stop_tokens
-from tlkit.studies.behaviour import OUTCOMES, outcome
+from tlkit.studies.behaviour import CLASSES, refused
 from tlkit.studies.layer_probes.features import Making
 from tlkit.studies.layer_probes.readers import asked, trained
 from tlkit.studies.layer_probes.rows import labelled
@@ -57,7 +57,7 @@ def bypass(
         most: Most layers that are skipped for a prompt.
         site: Where probes read: ``"resid_post"`` or ``"attn_out"``.
         making: How features are made, as in `run`; `Making()` if None.
-        behaviour: Judges a continuation; `tlkit.studies.behaviour.outcome` if None.
+        behaviour: Judges a continuation; `tlkit.studies.behaviour.refused` if None.
         max_new_tokens: Most tokens of a continuation (greedy).
         chat: Put the chat template around all prompts.
         seed: Draws the random layers.
@@ -84,7 +84,7 @@ def bypass(
         threshold=threshold, most=most, features=making.features, max_new_tokens=max_new_tokens,
         chat=chat, trained_on=len(train.texts), seconds=round(time.perf_counter() - started, 3),
     )  # fmt: skip
-    return _dataset(Continued(probability, skipped, said, labels), behaviour or outcome, attrs)
+    return _dataset(Continued(probability, skipped, said, labels), behaviour or refused, attrs)
 
 
 def chosen_layers(
@@ -164,7 +164,7 @@ class Continued:
 def _dataset(found: Continued, judge: Callable[[str], str], attrs: dict[str, Any]) -> Any:
     layers, count = found.probability.shape
     outcomes = np.array([[judge(text) for text in row] for row in found.said])
-    kinds = [*OUTCOMES, *sorted(set(outcomes.ravel().tolist()) - set(OUTCOMES))]
+    kinds = [*CLASSES, *sorted(set(outcomes.ravel().tolist()) - set(CLASSES))]
     groups = sorted(set(found.labels.tolist()))
     skipped = np.zeros((len(CONDITIONS), layers, count), bool)
     for i, sets in enumerate(found.skipped):
