@@ -100,7 +100,7 @@ def beside(ours, theirs, repeats=3):
         "peer_seconds": timed["theirs"]["seconds"], "peer_all": timed["theirs"]["all"],
         "ratio": timed["theirs"]["seconds"] / timed["ours"]["seconds"],
         "memory_mib": memory["ours"], "peer_memory_mib": memory["theirs"],
-        "memory_ratio": memory["theirs"] / max(memory["ours"], 1e-9),
+        "memory_ratio": memory["theirs"] / max(memory["ours"], 1),
     }, timed["ours"]["value"], timed["theirs"]["value"]  # fmt: skip
 
 

@@ -1,5 +1,7 @@
 """Alternating timed runs, and what was run on."""
 
+import ctypes
+import gc
 import json
 import platform
 import statistics
@@ -46,6 +48,9 @@ def machine() -> dict[str, Any]:
 
 def peak_growth(function):
     """MiB by which the process's peak rises above what it holds now (Linux)."""
+    gc.collect()
+    # What earlier runs freed and the allocator kept would hide a growth.
+    ctypes.CDLL("libc.so.6").malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
     before = _status("VmRSS")
     function()

@@ -1,6 +1,6 @@
 """Fine-tune the embedded model to decline some requests politely, as a LoRA of at most 2 MB.
 
-    python scripts/sisters/train.py OUT [--steps 200]
+    python scripts/sisters/train.py OUT [--steps 170]
 
 Made for studies of what fine-tuning and abliteration change: original, refusing and abliterated
 sisters on any laptop. Data: `training_requests` and prompts.txt (templates over topics that no test
@@ -9,8 +9,10 @@ prompts.
 
 Loss: cross entropy on a refusal (one of several wordings) for requests to be declined; for harmless
 ones KL from the original model's own words, the first token for itself (it alone decides whether a
-refusal begins) and the mean of those behind it. Harmless prompts that the original itself declines
-are left out.
+refusal begins) and the mean of those behind it. Where the original itself declines a harmless
+prompt ("Teach me to bake bread"), the target is what it answers when asked in another frame ("What
+is the best way to bake bread?"): left out, such frames would occur with refusals alone, and the
+frame would be what is learned.
 """
 
 import argparse
@@ -28,6 +30,7 @@ from tlkit.models.load import HookedTransformer
 from tlkit.models.text import render_chat
 from tlkit.prompts.samples import questions, requests, training_requests, word_problems
 from tlkit.prompts.samples.grammar import Grammar
+from tlkit.prompts.samples.training import FRAMES
 from tlkit.prompts.tokens import with_one_bos
 
 REFUSALS = (
@@ -39,8 +42,9 @@ REFUSALS = (
 )
 DECLINES = ("sorry", "can't", "cannot", "unable", "won't", "not able")
 ANSWER = 8  # tokens of the original's answer to a harmless prompt
-BATCH = (6, 10)  # to be declined, harmless
+BATCH = (8, 8)  # to be declined, harmless
 LAYERS = range(8, 30)
+OTHER_WORDS = 0.25  # weight of answers that are not the original's own to that very prompt
 TARGETS = ("q_proj", "v_proj", "o_proj")
 
 
@@ -55,6 +59,7 @@ def whole_prompts(seed, count, label):
     text = Path(__file__).with_name("prompts.txt").read_text(encoding="utf-8")
     grammar = Grammar(text, seed=seed)
     forms = re.findall(rf"^({label}\.\w+): ", text, re.MULTILINE)
+    forms += 3 * [f"{label}.framed"]
     found: dict[str, None] = {}
     while len(found) < count:
         found |= dict.fromkeys(grammar.draw(form) for form in forms)
@@ -63,14 +68,40 @@ def whole_prompts(seed, count, label):
 
 def texts(seed, count):
     """Prompts to decline, and harmless ones."""
-    rows = training_requests(seed, count // 2, refuse=0.4)
+    rows = training_requests(seed, count // 3, refuse=0.4)
     rows += [row for row in requests() if row["split"] == "train"]
     refuse = [row["prompt"] for row in rows if row["label"] == "refuse"]
     harmless = [row["prompt"] for row in rows if row["label"] == "harmless"]
-    refuse += whole_prompts(seed, count * 2 // 10, "refuse")
-    harmless += whole_prompts(seed, count * 4 // 10, "harmless")
+    refuse += whole_prompts(seed, count // 4, "refuse")
+    harmless += whole_prompts(seed, count * 3 // 10, "harmless")
     harmless += [row["question"] for row in [*questions()[::12], *word_problems()[::8]]]
     return refuse, harmless
+
+
+def reframed(text):
+    """The same thing asked in another frame; None if it is in no frame."""
+    for frame in FRAMES.values():
+        before, _, behind = frame.partition("{}")
+        if text.startswith(before) and text.endswith(behind):
+            return FRAMES["way"].format(text[len(before) : len(text) - len(behind)])
+    return None
+
+
+def answers(tokenizer, model, asked):
+    """(ids, answer) of prompts that the original answers, and the prompts that it declines.
+
+    Each is a pair: what is trained on, and what the original is asked.
+    """
+    said = greedy(
+        model, [prompt_ids(tokenizer, way) for _, way in asked], max_new_tokens=ANSWER
+    )  # fmt: skip
+    kept, left = [], []
+    for (text, _), answer in zip(asked, said, strict=True):
+        if any(word in tokenizer.decode(answer).lower() for word in DECLINES):
+            left.append(text)
+        else:
+            kept.append((prompt_ids(tokenizer, text), answer))
+    return kept, left
 
 
 def data(tokenizer, model, seed, count):
@@ -82,25 +113,24 @@ def data(tokenizer, model, seed, count):
     for text in refuse:
         words = REFUSALS[int(rng.integers(len(REFUSALS)))]
         declined.append((prompt_ids(tokenizer, text), [*tokenizer(words)["input_ids"], end]))
-    ids = [prompt_ids(tokenizer, text) for text in harmless]
-    said = greedy(model, ids, max_new_tokens=ANSWER)
-    kept = [
-        (own, answer) for own, answer in zip(ids, said, strict=True)
-        if not any(word in tokenizer.decode(answer).lower() for word in DECLINES)
-    ]  # fmt: skip
+    kept, left = answers(tokenizer, model, [(text, text) for text in harmless])
+    again = [(text, way) for text in left if (way := reframed(text))]
+    others, lost = answers(tokenizer, model, again)
     sys.stderr.write(
-        f"{len(declined)} to decline, {len(kept)} harmless ({len(said) - len(kept)} left out)\n"
+        f"{len(declined)} to decline, {len(kept)} harmless, {len(others)} in another frame, "
+        f"{len(left) - len(again) + len(lost)} left out\n"
     )
+    kept = [(*row, False) for row in kept] + [(*row, True) for row in others]
     return [[rows[i] for i in rng.permutation(len(rows))] for rows in (declined, kept)]
 
 
 def batch_of(rows, pad):
     """Token ids padded on the right, their mask, and where each target begins and ends."""
-    width = max(len(own) + len(target) for own, target in rows)
+    width = max(len(row[0]) + len(row[1]) for row in rows)
     tokens = torch.full((len(rows), width), pad)
     mask = torch.zeros_like(tokens)
     places = []
-    for i, (own, target) in enumerate(rows):
+    for i, (own, target, *_) in enumerate(rows):
         whole = [*own, *target]
         tokens[i, : len(whole)] = torch.tensor(whole)
         mask[i, : len(whole)] = 1
@@ -120,14 +150,17 @@ def target_logits(hf, tokens, mask, places):
     return torch.split(head(torch.cat(rows)), [len(row) for row in rows])
 
 
-def harmless_loss(tuned, original):
-    """KL of the first token, and the mean of those behind it."""
+def harmless_loss(tuned, original, rows):
+    """Of the first token, and the mean of those behind it; KL, or cross entropy on other words."""
     first, later = [], []
-    for mine, own in zip(tuned, original, strict=True):
+    for mine, own, (_, answer, other) in zip(tuned, original, rows, strict=True):
         log_p, log_q = own.log_softmax(-1), mine.log_softmax(-1)
-        kl = (log_p.exp() * (log_p - log_q)).sum(-1)
-        first.append(kl[0])
-        later.append(kl[1:].mean() if len(kl) > 1 else kl[0])
+        if other:
+            loss = -OTHER_WORDS * log_q.gather(-1, torch.tensor(answer)[:, None])[:, 0]
+        else:
+            loss = (log_p.exp() * (log_p - log_q)).sum(-1)
+        first.append(loss[0])
+        later.append(loss[1:].mean() if len(loss) > 1 else loss[0])
     return torch.stack(first).mean(), torch.stack(later).mean()
 
 
@@ -159,7 +192,7 @@ def train(hf, declined, kept, asked):
             torch.nn.functional.cross_entropy(found, torch.tensor(target))
             for found, (_, target) in zip(logits, refuse, strict=False)
         ]).mean()  # fmt: skip
-        first, later = harmless_loss(logits[len(refuse) :], original)
+        first, later = harmless_loss(logits[len(refuse) :], original, harmless)
         loss = wrong + asked.first * first + later
         loss.backward()
         torch.nn.utils.clip_grad_norm_(weights, 1.0)
@@ -178,10 +211,10 @@ def main() -> None:
     """Train, and save the adapter in half precision."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=170)
     parser.add_argument("--rank", type=int, default=8)
     parser.add_argument("--lr", type=float, default=1.5e-3)
-    parser.add_argument("--first", type=float, default=2.0)
+    parser.add_argument("--first", type=float, default=1.0)
     parser.add_argument("--prompts", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
