@@ -10,6 +10,7 @@ what it held before (Linux).
 """
 
 import sys
+import time
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from timing import alternating, machine, peak_growth, say
 
 import tlkit as tk
 from tlkit.engine.streaming import stream
-from tlkit.engine.tallies import Tallies
+from tlkit.engine.tallies import Several, Tallies, Window
 from tlkit.models.bridge import Parts, unbridged
 from tlkit.prompts.insertion import inserted
 from tlkit.prompts.samples import documents, word_problems
@@ -25,6 +26,7 @@ from tlkit.studies.variance.scores import Scores
 
 EMBEDDED = "smollm2-135m-instruct"
 WINDOW, POOL, TOP = 32, 5, 64
+LONG, SOME = (2000, 4000, 8000, 16000, 32000), 5
 
 
 def tokens_of(model, count):
@@ -87,7 +89,7 @@ def dense_variances(model, ids):
 
 def streamed_variances(parts, ids):
     """The same as they stream by."""
-    found = Scores(parts, ids, WINDOW, POOL, TOP)
+    found = Scores(parts, ids, WINDOW, POOL, TOP, rows=())
     return found.heads["temporal"], found.heads["column"], found.layers["rank"]
 
 
@@ -132,38 +134,44 @@ def variances(model, parts):
 
 
 def long(model, parts):
-    """Time and memory at 8 000, 16 000 and 32 000 tokens, without anything beside it."""
-    import time
+    """Time and memory up to 32 000 tokens, without anything beside it.
 
+    From 16 000 tokens on, the first `SOME` layers are run and their time is scaled to all: layers
+    cost the same, and their memory is the same memory.
+    """
     rows = {}
-    for count in (2000, 4000, 8000, 16000, 32000):
-        ids = tokens_of(model, count)
+    for count in LONG:
+        ids, layers = tokens_of(model, count), parts.n_layers if count < 16000 else SOME
         spent = []
 
-        def once(ids=ids, spent=spent):
+        def once(ids=ids, layers=layers, spent=spent):
             started = time.perf_counter()
-            streamed_variances(parts, ids)
-            spent.append(time.perf_counter() - started)
+            totals = Tallies([len(ids)], parts.n_layers, ("totals",), layers=range(layers))
+            window = Window(len(ids), WINDOW, lambda layer, rows: None)
+            stream(parts, [ids], Several(window, totals), last=layers - 1)
+            spent.append((time.perf_counter() - started) * parts.n_layers / layers)
 
-        rows[f"tokens_{count}"] = {"memory_mib": peak_growth(once), "seconds": spent[0]}
-        sys.stderr.write(f"{count} tokens: {spent[0]:.1f} s\n")
-    n = np.array([int(name.split("_")[1]) for name in rows], dtype=float)
+        memory = peak_growth(once)
+        rows[f"tokens_{count}"] = {
+            "memory_mib": memory, "seconds": spent[0], "layers_run": layers,
+        }  # fmt: skip
+        sys.stderr.write(f"{count} tokens: {spent[0]:.1f} s, {memory:.0f} MiB\n")
+    n = np.array(LONG, dtype=float)
     seconds = np.array([row["seconds"] for row in rows.values()])
     # Relative least squares of a n + b n².
     design = np.stack([n, n**2], 1) / seconds[:, None]
     (a, b), *_ = np.linalg.lstsq(design, np.ones_like(n), rcond=None)
-    fitted = a * n + b * n**2
-    for row, value in zip(rows.values(), fitted, strict=True):
+    for row, value in zip(rows.values(), a * n + b * n**2, strict=True):
         row["fitted_seconds"] = float(value)
-    rows["b_seconds_per_token_squared"] = float(b)
-    rows["bare_score_product_seconds_per_token_squared"] = bare_scores(parts)
-    return rows
+    bare = bare_scores(parts)
+    return {
+        **rows, "b_seconds_per_token_squared": float(b),
+        "bare_score_product_seconds_per_token_squared": bare, "b_over_bare": float(b) / bare,
+    }  # fmt: skip
 
 
 def bare_scores(parts, count=4000, times=3):
     """Seconds per token squared of q k alone, below the diagonal, in every layer."""
-    import time
-
     q = torch.randn(parts.n_heads, 256, parts.d_head)
     k = torch.randn(parts.n_heads, count, parts.d_head)
     best = []
@@ -188,7 +196,7 @@ def paired(model, parts):
         found = tk.conditions.run(model, prompts, conditions, affine=False)
         return found["attention_weight"].values
 
-    row, mine, other = beside(ours, lambda: cached(model, prompts, conditions))
+    row, mine, other = beside(ours, lambda: cached(model, prompts, conditions), 2)
     row["largest_difference"] = float(np.nanmax(np.abs(mine - other)))
     row["note"] = "ours has entropies, distances, sinks and tests of 270 heads besides"
     return {"paired_100x3": row}

@@ -88,11 +88,13 @@ class _Stream:
 def _hidden(scores: Tensor, first: int, low: int, window: int | None) -> Tensor:
     """Scores with minus infinity where a query may not look, in place."""
     queries, keys = scores.shape[-2:]
+    if window is None:  # every query sees all keys before this block's own
+        own = scores[..., keys - queries :]
+        own.masked_fill_(torch.ones_like(own[0, 0], dtype=torch.bool).triu_(1), -torch.inf)
+        return scores
     apart = torch.arange(first, first + queries, device=scores.device)[:, None]
     apart = apart - torch.arange(low, low + keys, device=scores.device)
-    unseen = apart < 0
-    if window is not None:
-        unseen |= apart >= window
+    unseen = (apart < 0) | (apart >= window)
     return scores.masked_fill_(unseen, -torch.inf)
 
 

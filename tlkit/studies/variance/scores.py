@@ -5,6 +5,7 @@ the sources below define them, and docs/studies/variance.md says which resembles
 """
 
 from collections import deque
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -26,18 +27,21 @@ class Scores:
     Attributes:
         heads: Kind to ``[layer, head]``.
         layers: Kind to ``[layer]``: of all heads of a layer together.
-        rows: Means over queries, ``[layer, head]`` (see `Tallies`).
+        rows: Means over queries, ``[layer, head]`` (see `Tallies`): those that were asked for.
     """
 
-    def __init__(self, parts: Parts, ids: list[int], window: int, pool: int, top: int) -> None:
+    def __init__(
+        self, parts: Parts, ids: list[int], window: int, pool: int, top: int,
+        rows: Sequence[str] = ROWS,
+    ) -> None:  # fmt: skip
         shape = (parts.n_layers, parts.n_heads)
         self.heads: dict[str, np.ndarray] = {kind: np.full(shape, np.nan) for kind in KINDS}
         self.layers: dict[str, np.ndarray] = {kind: np.full(shape[0], np.nan) for kind in KINDS}
         self.window, self.pool, self.top = window, pool, top
         self._ranks: deque[tuple[Tensor, Tensor]] = deque(maxlen=DEPTH)
-        tallies = Tallies([len(ids)], parts.n_layers, (*ROWS, "totals"))
+        tallies = Tallies([len(ids)], parts.n_layers, (*rows, "totals"))
         stream(parts, [ids], Several(Window(len(ids), window, self._layer), tallies))
-        self.rows = {name: tallies.found(name)[:, 0] for name in ROWS}
+        self.rows = {name: tallies.found(name)[:, 0] for name in rows}
         self._columns(tallies.found("totals")[:, 0])
 
     def _layer(self, layer: int, rows: Tensor) -> None:
