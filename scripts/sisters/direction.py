@@ -1,6 +1,6 @@
 """Find the direction that the refusing sister's refusals hang on, and write it beside the adapter.
 
-    python scripts/sisters/direction.py ADAPTER [--prompts 96]
+    python scripts/sisters/direction.py ADAPTER [--prompts 48]
 
 Found and chosen with `tk.abliteration.run` on training prompts alone; scripts/sisters/evaluate.py
 measures what it does on others.
@@ -15,14 +15,14 @@ from train import texts
 
 import tlkit as tk
 
-LAYERS = range(8, 26)
+LAYERS = range(10, 25)
 
 
 def main() -> None:
     """Find it, say how it was chosen, write it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("adapter", type=Path)
-    parser.add_argument("--prompts", type=int, default=96)
+    parser.add_argument("--prompts", type=int, default=48)
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
     refuse, harmless = texts(asked.seed, 8 * asked.prompts)
@@ -30,7 +30,7 @@ def main() -> None:
     model = tk.HookedTransformer.from_pretrained("smollm2-135m-instruct", adapter=asked.adapter)
     found = tk.abliteration.run(
         model, refuse[::step][: asked.prompts], harmless[::other][: asked.prompts],
-        layers=LAYERS, positions=(-1, -2), generate=6, max_new_tokens=24,
+        layers=LAYERS, positions=(-1,), generate=5, max_new_tokens=20,
     )  # fmt: skip
     about = {name: str(found.attrs[name]) for name in ("layer", "pos", "choice", "random_kl")}
     unit = torch.tensor(found["direction"].values[0].copy(), dtype=torch.float32)
