@@ -2,9 +2,9 @@
 
     python scripts/sisters/direction.py ADAPTER [--layers 12 15 18 21]
 
-Difference of means at the last prompt token, of training prompts alone. Of the layers without whose
-direction at most a tenth of 24 requests are declined, the one that changes harmless prompts least is
-taken; scripts/sisters/evaluate.py measures what it does on prompts that were never trained on.
+Difference of means at the last prompt token, of training prompts alone. Of the layers without
+whose direction at most a tenth of 24 requests are declined, the one that changes harmless prompts
+least is taken; scripts/sisters/evaluate.py measures it on prompts that were never trained on.
 """
 
 import argparse

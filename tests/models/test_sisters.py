@@ -15,7 +15,7 @@ from tlkit.errors import SpecError
 from tlkit.models.bridge import unbridged
 from tlkit.models.load import HookedTransformer
 from tlkit.models.sisters import ABLITERATED, FOLDER, REFUSING, direction, take_out
-from tlkit.models.tiny import tiny
+from tlkit.models.tiny import tiny, tiny_tokenizer
 from tlkit.studies.abliteration import bake, projected
 
 IDS = torch.tensor([[1, 4093, 198, 2683, 359, 536, 28]])
@@ -40,20 +40,13 @@ def test_the_refusing_sister_is_the_original_with_its_adapter(sisters):
     for layer, name in ((8, "q_proj"), (20, "o_proj"), (29, "v_proj")):
         place = f"base_model.model.model.layers.{layer}.self_attn.{name}"
         a, b = (weights[f"{place}.lora_{side}.weight"].float() for side in "AB")
-        own, other = (
-            dict(m.original_model.named_modules()) for m in (original, refusing)
-        )  # fmt: skip
-        own, other = (
-            next(p for n, p in found.items() if n.endswith(f"layers.{layer}.self_attn.{name}"))
-            for found in (own, other)
-        )
-        wanted = weight_of(own) + scale * (b @ a)
-        np.testing.assert_allclose(weight_of(other), wanted, atol=1e-5)
+        wanted = weight(original, layer, name) + scale * (b @ a)
+        np.testing.assert_allclose(weight(refusing, layer, name), wanted, atol=1e-5)
 
 
-def weight_of(module):
-    inner = getattr(module, "original_component", module)
-    return inner.weight.detach().float()
+def weight(model, layer, name):
+    with unbridged(model) as hf:
+        return getattr(hf.base_model.layers[layer].self_attn, name).weight.detach().float()
 
 
 def test_the_abliterated_sister_is_the_refusing_one_without_the_direction(sisters):
@@ -70,12 +63,12 @@ def test_the_abliterated_sister_is_the_refusing_one_without_the_direction(sister
 def test_taking_out_is_baking():
     model, other = tiny("llama3"), tiny("llama3")
     unit = torch.nn.functional.normalize(torch.arange(1.0, 1 + model.config.hidden_size), dim=0)
-    bridge = HookedTransformer.from_pretrained(other)
+    bridge = HookedTransformer.from_pretrained(other, tokenizer=tiny_tokenizer())
     ids = torch.tensor([[1, 5, 9, 3]])
     with torch.no_grad():
         changed = take_out(model, unit)(ids).logits
         with bake(bridge, unit), unbridged(bridge) as hf:
-            torch.testing.assert_close(changed, hf(ids).logits, atol=1e-6, rtol=0)
+            torch.testing.assert_close(changed, hf(ids).logits, atol=1e-5, rtol=0)
 
 
 def test_what_ships_is_small():

@@ -5,7 +5,7 @@ scripts/sisters): a LoRA adapter, and the direction of what it taught.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tlkit.models.embedded import EMBEDDED
 
@@ -39,8 +39,10 @@ def take_out(model: "PreTrainedModel", unit: "torch.Tensor") -> "PreTrainedModel
     """
     import torch
 
-    embed = model.get_input_embeddings()
-    if model.get_output_embeddings().weight is embed.weight:
+    embed: Any = model.get_input_embeddings()
+    head: Any = model.get_output_embeddings()
+    stack: Any = model.base_model
+    if head.weight is embed.weight:
         embed.weight = torch.nn.Parameter(embed.weight.detach().clone(), requires_grad=False)
         model.config.tie_word_embeddings = False
     with torch.no_grad():
@@ -48,7 +50,7 @@ def take_out(model: "PreTrainedModel", unit: "torch.Tensor") -> "PreTrainedModel
         d = unit.to(weight.device, torch.float32)
         rows = weight.float()
         weight.copy_(rows - torch.outer(rows @ d, d))
-        for block in model.base_model.layers:
+        for block in stack.layers:
             for matrix in (block.self_attn.o_proj.weight, block.mlp.down_proj.weight):
                 own = d.to(matrix.device)
                 columns = matrix.float()
