@@ -195,9 +195,9 @@ def test_bad_requests_are_refused_before_any_model(asked, message):
 def test_what_only_a_model_decides_is_refused_too(planted):
     with pytest.raises(SpecError, match="none was given"):
         layer_probes.run({}, ROWS, **BOTH)
-    # 6 tokens at most x 2 directions: the settings alone would allow 64 x 2.
-    with pytest.raises(SpecError, match=r"rank is 20, but \d+ tokens x 2 dimensions x 30"):
-        layer_probes.run(planted, ROWS, positive="cat", rank=20, compress=2, folds=4)
+    # 10 tokens at most x 2 directions: the settings alone would allow 64 x 2.
+    with pytest.raises(SpecError, match=r"rank is 24, but \d+ tokens x 2 dimensions x 30"):
+        layer_probes.run(planted, ROWS, positive="cat", rank=24, compress=2, folds=4)
 
 
 def test_a_plan_counts_what_a_run_does(planted):

@@ -81,13 +81,8 @@ def run(
         inserted_tokens=_put_in(changes),
         seconds=round(time.perf_counter() - started, 3),
     )  # fmt: skip
-    return tests(
-        _dataset(found, prompts, read, attrs),
-        base,
-        first_token=first_token,
-        seed=seed,
-        permutations=permutations,
-    )
+    whole = _dataset(found, prompts, read, attrs)
+    return tests(whole, base, first_token=first_token, seed=seed, permutations=permutations)
 
 
 def _changes(
