@@ -93,7 +93,7 @@ def _chromium(tmp_path_factory):
 
 @pytest.fixture
 def look(_chromium):
-    """Opens a file and returns what it did."""
+    """Opens a file, or an address, and returns what it did."""
     pages = []
 
     def open_file(path):
@@ -104,7 +104,7 @@ def look(_chromium):
         page.on("pageerror", lambda error: seen.errors.append(str(error)))
         page.on("console", lambda m: seen.errors.append(m.text) if m.type == "error" else None)
         page.on("dialog", lambda dialog: (seen.dialogs.append(dialog.message), dialog.dismiss()))
-        page.goto(path.as_uri())
+        page.goto(path if isinstance(path, str) else path.as_uri())
         return seen
 
     yield open_file

@@ -27,7 +27,7 @@ ORDER = {
     "studies": 6,
     "plots": 7,
     "app": 8,
-    "cli": 8,
+    "cli": 9,
 }
 HEAVY = {"torch", "transformer_lens", "transformers", "plotly", "sklearn", "numpy", "xarray"}
 MAX_FILE, MAX_FUNCTION = 260, 60

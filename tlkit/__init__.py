@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tlkit import plots
+    from tlkit.app.explore import explore
     from tlkit.engine.capture import capture
     from tlkit.engine.generating import generate
     from tlkit.engine.planning import Plan, plan
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 # what they take as public; a test holds the three together.
 _HOME = {
     "tlkit": ("plots",),
+    "tlkit.app.explore": ("explore",),
     "tlkit.engine.capture": ("capture",),
     "tlkit.engine.generating": ("generate",),
     "tlkit.engine.planning": ("Plan", "plan"),
@@ -104,6 +106,7 @@ __all__ = [
     "abliteration",
     "capture",
     "conditions",
+    "explore",
     "generate",
     "layer_probes",
     "lenses",

@@ -144,3 +144,15 @@ def test_what_cannot_be_is_refused(tiny_bridge, ragged):
         Session(parallel, alone, KL()).values([Ablate(Site("resid_mid", layer=1))])
     with pytest.raises(SpecError, match="There are no prompts to run"):
         Session(model, Prompts(clean=()), KL())
+
+
+def test_several_cells_are_what_each_is_alone(tiny_bridge, ragged):
+    model, metrics = tiny_bridge("llama3"), [LogitDiff(), KL()]
+    session = Session(model, ragged(model), metrics)
+    missing, idle = [Patch(Site("z", layer=0, pos=11))], [Patch(Site("resid_pre", layer=0, pos=0))]
+    cells = [*CELLS.values(), missing, idle, []]
+    found = session.several(cells)
+    assert found.shape == (len(cells), 2, 3)
+    for cell, own in zip(cells, found, strict=True):
+        np.testing.assert_allclose(own, session.values(cell), atol=1e-5)
+    assert np.isnan(found).sum() == 2  # the second pair has 9 tokens

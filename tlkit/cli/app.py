@@ -13,6 +13,7 @@ from tlkit.cli.check import check
 from tlkit.cli.conditions import conditions
 from tlkit.cli.demo import demo
 from tlkit.cli.exits import exit_code
+from tlkit.cli.explore import explore
 from tlkit.cli.patch import patch
 from tlkit.cli.pathways import pathways
 from tlkit.cli.probe import probe
@@ -62,6 +63,7 @@ app.command("variance")(variance)
 app.command("ablate")(ablate)
 app.command("abliterate")(abliterate)
 app.command("probe")(probe)
+app.command("explore")(explore)
 app.command("report")(report)
 app.command("cache")(cache)
 app.command("check")(check)

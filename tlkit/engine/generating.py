@@ -1,5 +1,6 @@
 """`tk.generate`: greedy continuations of prompts while a condition holds."""
 
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from tlkit.engine.edits import Compiler, Edit
@@ -45,6 +46,25 @@ def generate(
             nothing to put in at new tokens).
     """
     check_prompts(model, prompts)
+    out: list[list[int]] = [[] for _ in prompts]
+    for example, token in generated(
+        model, prompts, condition, max_new_tokens=max_new_tokens, on=on, steps=steps
+    ):
+        out[example].append(token)
+    return out
+
+
+def generated(
+    model: Any,
+    prompts: Any,
+    condition: Condition,
+    *,
+    max_new_tokens: int = 16,
+    on: Literal["clean", "corrupted"] = "clean",
+    steps: Literal["prompt", "every"] = "prompt",
+) -> Iterator[tuple[int, int]]:
+    """What `generate` gives, token by token as (prompt, token), prompt after prompt."""
+    check_prompts(model, prompts)
     parts = Parts(model)
     sequences = Sequences(prompts, on)
     sequences.require(on)
@@ -55,19 +75,17 @@ def generate(
     # Means and other prompts' activations are those of the prompts, whatever is added to one.
     every = [edit for row in edits for edit in row]
     sources = Sources(lambda ids, places: capture(parts, ids, places), sequences, every)
-    reference, out = Reference(parts, sources), []
+    reference = Reference(parts, sources)
     for example, own in enumerate(edits):
-        ids, new = list(sequences.runs[on][example]), []
-        while len(new) < max_new_tokens:
+        ids = list(sequences.runs[on][example])
+        for _ in range(max_new_tokens):
             if steps == "every":
-                longer = Prompts.from_tokens([[*ids, *new]])
-                own = _edits(parts, Sequences(longer, "clean"), condition, 0)
-            token = int(reference.logits([*ids, *new], own, example)[-1].argmax())
+                own = _edits(parts, Sequences(Prompts.from_tokens([ids]), "clean"), condition, 0)
+            token = int(reference.logits(ids, own, example)[-1].argmax())
             if token == end:
                 break
-            new.append(token)
-        out.append(new)
-    return out
+            ids.append(token)
+            yield example, token
 
 
 def _edits(

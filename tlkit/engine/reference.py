@@ -45,6 +45,18 @@ class Reference:
         """Activations ``[pos, ...]`` of one sequence, as the edits leave them."""
         return seen_sites(self.parts, ids, places, self._hooks(ids, edits, example))
 
+    def patterns(
+        self, ids: list[int], edits: tuple[Edit, ...], example: int, layers: Iterable[int]
+    ) -> dict[int, Tensor]:
+        """Attention weights ``[head, query, key]`` of one sequence, as the edits leave them."""
+        sites = self.sites(ids, edits, example, [("pattern", layer) for layer in layers])
+        found = {layer: value for (_, layer), value in sites.items()}
+        if not self.parts.writable_patterns:  # what hooks show was read before the edits
+            for layer, value in found.items():
+                own = [e for e in edits if e.layer == layer and e.component in (EDGE, "pattern")]
+                found[layer] = self._changed(value, own, example)
+        return found
+
     def _hooks(self, ids: list[int], edits: tuple[Edit, ...], example: int) -> Hooks:
         """What makes the edits, by hook point."""
         hooks: Hooks = {}

@@ -79,19 +79,25 @@ class Session:
 
     def values(self, interventions: Sequence[AnyIntervention]) -> np.ndarray:
         """Values under interventions: ``[metric, example]``; NaN where an example lacks them."""
-        condition = Condition("asked", tuple(interventions))
-        out = self.baseline().copy()
-        jobs = []
-        for example in range(len(self.sequences.prompts)):
-            worked = self._compiler.work_out(condition, example)
-            check_sites(self._group.parts, [worked])
-            if worked.status == "missing":
-                out[:, example] = np.nan
-            elif worked.status == "run":
-                jobs.append((example, Job(0, example, worked)))
+        return self.several([interventions])[0]
 
-        def finished(examples: Sequence[int], values: np.ndarray) -> None:
-            out[:, list(examples)] = values
+    def several(self, cells: Sequence[Sequence[AnyIntervention]]) -> np.ndarray:
+        """Values under each of several sets of interventions: ``[cell, metric, example]``."""
+        out = np.repeat(self.baseline()[None], len(cells), axis=0)
+        count, jobs = len(self.sequences.prompts), []
+        for cell, interventions in enumerate(cells):
+            condition = Condition("asked", tuple(interventions))
+            for example in range(count):
+                worked = self._compiler.work_out(condition, example)
+                check_sites(self._group.parts, [worked])
+                if worked.status == "missing":
+                    out[cell, :, example] = np.nan
+                elif worked.status == "run":
+                    jobs.append((cell * count + example, Job(cell, example, worked)))
+
+        def finished(numbers: Sequence[int], values: np.ndarray) -> None:
+            for number, own in zip(numbers, values.T, strict=True):
+                out[number // count, :, number % count] = own
 
         if jobs:
             self._group.run(jobs, finished, CHUNK, GROUP_ROWS, lambda count: None)
