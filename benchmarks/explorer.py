@@ -73,7 +73,8 @@ def round_of(page, rest):
         const find = (node) => node.querySelector('{ROOT}') ?? [...node.querySelectorAll('*')]
             .map((one) => one.shadowRoot && find(one.shadowRoot)).find(Boolean);
         const root = find(document);
-        const cells = [...root.querySelectorAll('td.cell')].map((td) => [+td.dataset.layer, +td.dataset.at]);
+        const cells = [...root.querySelectorAll('td.cell')]
+            .map((td) => [+td.dataset.layer, +td.dataset.at]);
         const first = [...root.querySelectorAll('thead tr:last-child th.token')]
             .findIndex((th) => th.classList.contains('differs'));
         return cells.filter(([, at]) => at >= first);

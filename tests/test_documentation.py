@@ -12,7 +12,8 @@ import pytest
 from tlkit.prompts.samples import questions
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "docs" / "explorer.md", *sorted((ROOT / "docs" / "studies").glob("*.md"))]
+STUDIES = sorted((ROOT / "docs" / "studies").glob("*.md"))
+PAGES = [ROOT / "README.md", ROOT / "docs" / "explorer.md", *STUDIES]
 SMALLER = {
     '"smollm2-135m-instruct"': '"tiny:llama3"',
     "range(30)": "range(3)",

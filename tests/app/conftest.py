@@ -13,8 +13,14 @@ from tlkit.app.kernel import Kernel
 from tlkit.prompts.prompts import Prompts
 
 ODD = "</script><b>\n\U0001f600"
-CLEAN = ["When Mary and John went to the store, John gave a drink to", f"The cat{ODD} sat in Rome and"]
-CORRUPTED = ["When Mary and John went to the store, Mary gave a drink to", f"The dog{ODD} sat in Rome and"]
+CLEAN = [
+    "When Mary and John went to the store, John gave a drink to",
+    f"The cat{ODD} sat in Rome and",
+]
+CORRUPTED = [
+    "When Mary and John went to the store, Mary gave a drink to",
+    f"The dog{ODD} sat in Rome and",
+]
 RIGHT, WRONG = ["Mary", "Tom"], ["John", "Mary"]
 
 

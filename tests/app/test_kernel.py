@@ -68,7 +68,7 @@ def test_undo_goes_back_step_by_step_and_reset_can_be_undone(talk):
         ("show", {"metric": ["kl"]}, "There is no metric"),
         ("show", {"example": 2}, "There is no example 2; there are 0, 1."),
         ("show", {"nonsense": 2}, "The explorer has no 'nonsense'"),
-        ("edit", {"clean": "The cat", "corrupted": "The cat", "answer": "a"}, "."),
+        ("edit", {"clean": "The cat", "corrupted": "The cat", "answer": "a"}, "nothing differs"),
         ("edit", {"clean": "", "corrupted": "The cat", "answer": "a"}, "empty"),
         ("edit", {"clean": "The cat", "corrupted": "The dog", "answer": "abcdef",
                   "wrong_answer": "The"}, "LogitDiff needs answers of one token"),

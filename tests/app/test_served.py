@@ -50,6 +50,14 @@ def effect(pairs_file):
     return found
 
 
+FOCUSED = """(() => {
+    let e = document.activeElement;
+    while (e.shadowRoot?.activeElement) e = e.shadowRoot.activeElement;
+    const style = getComputedStyle(e).outlineStyle;
+    return [e.dataset.layer, e.dataset.at, style, e.getAttribute("aria-label")];
+})()"""
+
+
 def stream(layer, pos):
     return Patch(Site("resid_pre", layer=layer, pos=pos))
 
@@ -119,14 +127,13 @@ def test_keys_do_what_the_mouse_does(page, effect):
         at.keyboard.press(key)
     settled(at, lambda: at.keyboard.press("Enter"))
     assert number(at, "effect") == pytest.approx(effect(stream(1, 12)), abs=1e-5)
-    focused = f"(() => {{ let e = document.activeElement; while (e.shadowRoot?.activeElement) e = e.shadowRoot.activeElement; return [e.dataset.layer, e.dataset.at, getComputedStyle(e).outlineStyle, e.getAttribute('aria-label')]; }})()"
-    layer, column, outline, words = page.ask(focused)
+    layer, column, outline, words = page.ask(FOCUSED)
     assert (layer, column, outline) == ("1", "12", "solid")
     assert words.startswith("layer 1, position 12 ")
     at.keyboard.press("Home")
     at.keyboard.press("End")
     settled(at, lambda: at.keyboard.press("Shift+Enter"))
-    last = int(page.ask(focused)[1])
+    last = int(page.ask(FOCUSED)[1])
     both = effect(stream(1, 12), stream(1, last))
     assert number(at, "effect") == pytest.approx(both, abs=1e-5)
     settled(at, lambda: at.keyboard.press("u"))
@@ -197,7 +204,8 @@ def test_the_server_is_this_machines_own(served):
     family = [running, *running.children(recursive=True)]
     sockets = [c for one in family for c in one.net_connections(kind="inet")]
     listening = [c.laddr for c in sockets if c.status == psutil.CONN_LISTEN]
-    assert [(one.ip, one.port) for one in listening] == [("127.0.0.1", int(url.split(":")[2].split("/")[0]))]
+    port = int(url.split(":")[2].split("/")[0])
+    assert [(one.ip, one.port) for one in listening] == [("127.0.0.1", port)]
     assert [c for c in sockets if c.raddr and c.raddr.ip != "127.0.0.1"] == []
 
 

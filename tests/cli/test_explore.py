@@ -39,7 +39,7 @@ def no_model(monkeypatch):
         (["--pairs", "nowhere.jsonl"], "There is no file nowhere.jsonl."),
         (["{pairs}", "--pairs", "{pairs}"], "explore needs one file of pairs"),
         (["{pairs}", "--site", "nonsense"], "There is no site 'nonsense'"),
-        (["{pairs}", "--site", "pattern"], "The explorer has no map of 'pattern'; use tlkit patch."),
+        (["{pairs}", "--site", "pattern"], "has no map of 'pattern'; use tlkit patch."),
         (["{pairs}", "--site", "mlp_post"], "The explorer has no map of 'mlp_post'"),
         (["{pairs}", "--metric", "nonsense"], "Invalid value for '--metric'"),
         (["{pairs}", "--port", "70000"], "Invalid value for '--port'"),

@@ -47,8 +47,8 @@ def written(change: AnyIntervention) -> str:
     if isinstance(change, EdgeIntervention):
         names = ("queries", "keys", "layers", "heads", "mode")
         given = {name: getattr(change, name, None) for name in names}
-        inside = ", ".join(f"{name}={value!r}" for name, value in given.items() if value is not None)
-        return f"tk.{type(change).__name__}({inside})"
+        inside = [f"{name}={value!r}" for name, value in given.items() if value is not None]
+        return f"tk.{type(change).__name__}({', '.join(inside)})"
     site = _site(change.site)
     if isinstance(change, Patch):
         return f"tk.Patch({site}, source={change.source!r})"

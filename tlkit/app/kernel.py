@@ -182,10 +182,9 @@ class Kernel:
     def _edit(self, message: Mapping[str, Any]) -> Reply:
         sides = [[message.get(name)] for name in ("clean", "corrupted")]
         given = [message.get(name) for name in ("answer", "wrong_answer")]
-        pair = Prompts.from_pairs(
-            self.model, *sides, *[[one] if one else None for one in given],  # type: ignore[arg-type]
-            chat=self.state.prompts.chat,
-        )  # fmt: skip
+        answers: list[Any] = [[one] if one else None for one in given]
+        chat = self.state.prompts.chat
+        pair = Prompts.from_pairs(self.model, *sides, *answers, chat=chat)  # type: ignore[arg-type]
         return self._become(self.state.edited(pair))
 
     def _undo(self, message: Mapping[str, Any]) -> Reply:
@@ -217,4 +216,6 @@ class Kernel:
 
     def _maybe(self, message: Mapping[str, Any], name: str, size: int) -> tuple[int, ...] | None:
         """One index as a tuple, or None for all."""
-        return None if message.get(name) is None else (self._index(message, name, size),)
+        if message.get(name) is None:
+            return None
+        return (self._index(message, name, size),)

@@ -51,6 +51,7 @@ def map_pieces(model: Any, state: State, bench: Bench, known: dict[Cell, float])
     if estimate is not None:
         yield _map(todo, [float(estimate[cell]) for cell in todo], exact=False)
         todo.sort(key=lambda cell: -abs(np.nan_to_num(estimate[cell])))
+    bench.warm(state.cell(0, width_of(parts, state) - 1))
     size = 1
     while todo:
         some, todo = todo[:size], todo[size:]

@@ -103,7 +103,7 @@ class State:
         for name, value in fields.items():
             if name not in known:
                 raise SpecError(f"The explorer has no {name!r}; it has {', '.join(known)}.")
-            if value not in known[name] or isinstance(value, bool):
+            if value not in known[name] or type(value) is not type(known[name][0]):
                 raise SpecError(
                     f"There is no {name} {value!r}; there are {', '.join(map(str, known[name]))}."
                 )

@@ -73,6 +73,7 @@ class View {
     if (this.pending.delete(reply.re)) this.say("");
     if (reply.re === this.asking) this.asking = null;
     this.left = Boolean(reply.more);
+    if (!this.frame && !["screen", "error"].includes(reply.kind)) return;
     const draw = {
       screen: () => this.screen(reply), picked: () => this.picked(reply.picked),
       map: () => this.colour(reply), attention: () => this.attention(reply),
@@ -247,7 +248,8 @@ class View {
 
   colour({ cells, exact }) {
     for (const [layer, at, value] of cells) this.values.set(`${layer},${at}`, { value, exact });
-    const largest = Math.max(...[...this.values.values()].map(({ value }) => Math.abs(value ?? 0)), 0);
+    let largest = 0;
+    for (const { value } of this.values.values()) largest = Math.max(largest, Math.abs(value ?? 0));
     const all = largest !== this.scale;
     this.scale = largest;
     for (const key of all ? this.values.keys() : cells.map(([layer, at]) => `${layer},${at}`)) this.paint(key);
@@ -470,7 +472,7 @@ class View {
     canvas.toBlob((blob) => {
       const link = h("a", { href: URL.createObjectURL(blob), download: `explorer-${this.frame.chosen.site}-${sides.base}.png` });
       link.click();
-      URL.revokeObjectURL(link.href);
+      setTimeout(() => URL.revokeObjectURL(link.href), 1000);
     });
   }
 
