@@ -22,8 +22,8 @@ def test_the_frame_says_which_tokens_differ(talk):
     frame = say("start")["frame"]
     assert frame["sides"] == {"base": "corrupted", "source": "clean"}
     own, other = frame["tokens"]["base"], frame["tokens"]["source"]
-    assert (own[11], other[11]) == (" Mary", " John")
-    assert [i for i, differs in enumerate(frame["tokens"]["differs"]) if differs] == [11]
+    assert (own[10], other[10]) == (" Mary", " John")
+    assert [i for i, differs in enumerate(frame["tokens"]["differs"]) if differs] == [10]
     assert frame["choices"]["example"][0] == CLEAN
     assert frame["texts"] == {
         "clean": CLEAN, "corrupted": CLEAN.replace(", John", ", Mary"),
@@ -37,7 +37,7 @@ def test_the_frame_says_which_tokens_differ(talk):
 def test_undo_goes_back_step_by_step_and_reset_can_be_undone(talk):
     say = talk()
     assert say("start")["undo"] is False
-    one = say("pick", layer=1, at=11)
+    one = say("pick", layer=1, at=10)
     assert one["undo"] is True
     say("pick", layer=0, at=12, add=True)
     say("show", site="z")
@@ -77,7 +77,7 @@ def test_undo_goes_back_step_by_step_and_reset_can_be_undone(talk):
 def test_what_cannot_be_is_one_line_and_changes_nothing(talk, kind, fields, words):
     say = talk()
     say("start")
-    say("pick", layer=1, at=11)
+    say("pick", layer=1, at=10)
     state = say.kernel.state
     reply = say(kind, **fields)
     assert reply["kind"] == "error"
@@ -132,7 +132,7 @@ def test_a_click_comes_before_the_map(talk):
     say = talk()
     say("start")
     say("more")
-    say("pick", layer=1, at=11)
+    say("pick", layer=1, at=10)
     assert [say("more")["kind"] for _ in range(3)] == ["attention", "text", "text"]
     say("pick", layer=1, at=12)  # a newer click drops what is left of the older
     pieces = say.rest()
@@ -143,7 +143,7 @@ def test_a_click_comes_before_the_map(talk):
 def test_an_edited_pair_has_a_map_of_its_own(talk):
     say = talk()
     say("start")
-    say("pick", layer=1, at=11)
+    say("pick", layer=1, at=10)
     reply = say("edit", clean="The cat sat in Rome", corrupted="The dog sat in Rome",
                 answer="yes", wrong_answer="no")  # fmt: skip
     assert reply["picked"] is None
@@ -186,7 +186,7 @@ def test_a_widget_answers_through_its_channel_and_is_freed(tiny_bridge, pairs_of
     widget, other = (explore(model, pairs_of(model)) for _ in range(2))
     sent = []
     widget.send = sent.append
-    widget._handle_custom_msg({"type": "pick", "id": "a", "layer": 1, "at": 11}, [])
+    widget._handle_custom_msg({"type": "pick", "id": "a", "layer": 1, "at": 10}, [])
     assert sent[0]["kind"] == "picked"
     assert len(widget.condition.interventions) == 1
     assert other.condition.interventions == ()

@@ -57,9 +57,10 @@ def test_the_map_is_that_of_run(talk, family, site, metric, direction, example):
     assert effect.shape == (frame["layers"], frame["columns"])
     found = drawn(say.rest())
     assert set(found) == set(np.ndindex(effect.shape))
+    most = abs(effect).max()  # small, where it is a probability of a tiny model
+    assert most > 1e-5
     for cell, value in found.items():
-        assert value == pytest.approx(effect[cell], abs=1e-5)
-    assert abs(effect).max() > 1e-3
+        assert value == pytest.approx(effect[cell], abs=min(1e-5, 1e-3 * most))
     for side in ("clean", "corrupted"):
         assert frame[side] == pytest.approx(float(wanted[side].squeeze()), abs=1e-5)
     assert frame["before"] == frame[on]
@@ -93,10 +94,10 @@ def test_what_has_no_gradient_is_exact_at_once(talk):
 def test_a_click_gives_what_run_and_plain_hooks_give(talk, metric, direction):
     say = talk(metric=metric, direction=direction)
     say("start")
-    found = say("pick", layer=1, at=11)["picked"]
+    found = say("pick", layer=1, at=10)["picked"]
     prompts, model = say.kernel.state.prompts, say.model
     on, source = ("corrupted", "clean") if direction == "denoise" else ("clean", "corrupted")
-    own = whole(prompts, model, [Patch(Site("resid_pre", layer=1, pos=11), source)], metric, on)
+    own = whole(prompts, model, [Patch(Site("resid_pre", layer=1, pos=10), source)], metric, on)
     for name, key in (("value", "value"), ("effect", "effect"), ("base", "before")):
         assert found[key] == pytest.approx(float(own[name]), abs=1e-5)
     if np.isfinite(own["recovered"]):
@@ -106,7 +107,7 @@ def test_a_click_gives_what_run_and_plain_hooks_give(talk, metric, direction):
 
     def hook(value, hook):
         value = value.clone()
-        value[:, 11] = cache["resid_pre", 1][:, 11]
+        value[:, 10] = cache["resid_pre", 1][:, 10]
         return value
 
     with torch.no_grad():
@@ -124,16 +125,16 @@ def test_a_click_gives_what_run_and_plain_hooks_give(talk, metric, direction):
 def test_a_set_stands_against_the_sum_of_its_parts(talk):
     say = talk()
     say("start")
-    first = say("pick", layer=0, at=11)["picked"]
+    first = say("pick", layer=0, at=10)["picked"]
     assert first["sum"] is None
     say("pick", layer=1, at=14, add=True)
-    say("cut", layer=1, head=2, query=15, key=11)
+    say("cut", layer=1, head=2, query=14, key=10)
     found = say("ablate", layer=2, head=3)["picked"]
     prompts = say.kernel.state.prompts
     changes = [
-        Patch(Site("resid_pre", layer=0, pos=11)),
+        Patch(Site("resid_pre", layer=0, pos=10)),
         Patch(Site("resid_pre", layer=1, pos=14)),
-        Knockout(queries=(15,), keys=(11,), layers=(1,), heads=(2,)),
+        Knockout(queries=(14,), keys=(10,), layers=(1,), heads=(2,)),
         Ablate(Site("z", layer=2, head=3)),
     ]
     alone = [float(whole(prompts, say.model, [one], "logit_diff", "corrupted")["effect"])
@@ -143,24 +144,24 @@ def test_a_set_stands_against_the_sum_of_its_parts(talk):
     assert found["sum"] == pytest.approx(sum(alone), abs=1e-5)
     assert found["effect"] == pytest.approx(joint, abs=1e-5)
     assert abs(joint - sum(alone)) > 1e-3
-    assert [one["at"] for one in found["changes"]] == [11, 14, None, None]
+    assert [one["at"] for one in found["changes"]] == [10, 14, None, None]
     without = say("pick", layer=1, at=14, add=True)["picked"]  # a second time takes it out
-    assert [one["at"] for one in without["changes"]] == [11, None, None]
+    assert [one["at"] for one in without["changes"]] == [10, None, None]
 
 
 @pytest.mark.parametrize("family", ["llama3", "gptj"])
 def test_attention_is_that_of_plain_hooks(talk, family):
     say = talk(family)
     say("start")
-    say("pick", layer=1, at=11)
+    say("pick", layer=1, at=10)
     seen = next(piece for piece in say.rest() if piece["kind"] == "attention")
-    assert (seen["layer"], seen["query"]) == (1, 11)
+    assert (seen["layer"], seen["query"]) == (1, 10)
     prompts, model, kept = say.kernel.state.prompts, say.model, {}
     _, cache = model.run_with_cache(torch.tensor(prompts.clean))
 
     def hook(value, hook):
         value = value.clone()
-        value[:, 11] = cache["resid_pre", 1][:, 11]
+        value[:, 10] = cache["resid_pre", 1][:, 10]
         return value
 
     def keep(name):
@@ -171,7 +172,7 @@ def test_attention_is_that_of_plain_hooks(talk, family):
         model.run_with_hooks(ids, fwd_hooks=[keep("before")])
         model.run_with_hooks(ids, fwd_hooks=[("blocks.1.hook_resid_pre", hook), keep("after")])
     for side in ("before", "after"):
-        np.testing.assert_allclose(seen[side], kept[side][:, 11, :12], atol=2e-6)
+        np.testing.assert_allclose(seen[side], kept[side][:, 10, :10], atol=2e-6)
     assert np.abs(np.subtract(seen["before"], seen["after"])).max() > 1e-3
 
 
@@ -180,21 +181,21 @@ def test_a_cut_edge_has_no_weight(talk, family):
     """GPT-J's pattern cannot be written: what its hook shows is the one before the cut."""
     say = talk(family)
     say("start")
-    say("cut", layer=2, head=1, query=14, key=11)
+    say("cut", layer=2, head=1, query=14, key=10)
     seen = next(piece for piece in say.rest() if piece["kind"] == "attention")
     assert (seen["layer"], seen["query"]) == (2, 14)
     before, after = np.array(seen["before"]), np.array(seen["after"])
-    assert before[1, 11] > 1e-4
-    assert after[1, 11] == 0
+    assert before[1, 10] > 1e-4
+    assert after[1, 10] == 0
     same = np.ones_like(before, dtype=bool)
-    same[1, 11] = False
+    same[1, 10] = False
     np.testing.assert_allclose(after[same], before[same], atol=2e-6)
 
 
 def test_the_continuation_is_that_of_generate(talk):
     say = talk()
     say("start")
-    say("pick", layer=0, at=11)
+    say("pick", layer=0, at=10)
     texts = [piece for piece in say.rest() if piece["kind"] == "text"]
     prompts, model = say.kernel.state.prompts, say.model
     for side, condition in (("after", say.kernel.state.condition), ("before", Condition("none"))):
@@ -203,6 +204,6 @@ def test_the_continuation_is_that_of_generate(talk):
         assert [piece["done"] for piece in own] == [False] * len(ids) + [True]
         assert own[-1]["text"] == model.tokenizer.decode(ids)
         assert own[0]["text"] == model.tokenizer.decode(ids[:1])
-    say("pick", layer=1, at=11)
+    say("pick", layer=1, at=10)
     again = [piece for piece in say.rest() if piece["kind"] == "text" and piece["side"] == "before"]
     assert [piece["done"] for piece in again] == [True]  # that of the base run is kept

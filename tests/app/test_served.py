@@ -83,19 +83,19 @@ def settled(page, act):
 
 def test_a_click_and_a_set_show_what_run_gives(page, effect):
     at = page.page
-    whole = {(k, p): effect(stream(k, p)) for k, p in ((0, 11), (2, 14))}
+    whole = {(k, p): effect(stream(k, p)) for k, p in ((0, 10), (2, 14))}
     for place, value in whole.items():
         shown = float(at.locator(cell(*place)).get_attribute("data-value"))
         assert shown == pytest.approx(value, abs=1e-5)
         assert abs(value) > 1e-3
-    settled(at, at.locator(cell(0, 11)).click)
-    assert number(at, "effect") == pytest.approx(whole[0, 11], abs=1e-5)
+    settled(at, at.locator(cell(0, 10)).click)
+    assert number(at, "effect") == pytest.approx(whole[0, 10], abs=1e-5)
     assert at.locator(f"{ROOT} .top").count() == 2
     assert at.locator(f"{ROOT} .top.after tr").count() == 10
     assert at.locator(f"{ROOT} .attention canvas").count() == 2
     assert at.locator(f"{ROOT} .continuation.after span").inner_text() != ""
     settled(at, lambda: at.locator(cell(2, 14)).click(modifiers=["Shift"]))
-    both = effect(stream(0, 11), stream(2, 14))
+    both = effect(stream(0, 10), stream(2, 14))
     assert number(at, "effect") == pytest.approx(both, abs=1e-5)
     assert number(at, "sum") == pytest.approx(sum(whole.values()), abs=1e-5)
     assert at.locator(f"{ROOT} td.chosen").count() == 2
@@ -103,10 +103,10 @@ def test_a_click_and_a_set_show_what_run_gives(page, effect):
 
 def test_edges_are_cut_heads_ablated_and_steps_undone(page, effect):
     at = page.page
-    for name, value in (("query", "14"), ("key", "11"), ("cut-layer", "1"), ("cut-head", "2")):
+    for name, value in (("query", "14"), ("key", "10"), ("cut-layer", "1"), ("cut-head", "2")):
         at.select_option(f"{ROOT} select.{name}", value)
     settled(at, at.locator(f"{ROOT} .cut button").click)
-    cut = Knockout(queries=(14,), keys=(11,), layers=(1,), heads=(2,))
+    cut = Knockout(queries=(14,), keys=(10,), layers=(1,), heads=(2,))
     assert number(at, "effect") == pytest.approx(effect(cut), abs=1e-5)
     at.select_option(f"{ROOT} select.off-layer", "2")
     at.select_option(f"{ROOT} select.off-head", "3")
@@ -122,7 +122,7 @@ def test_edges_are_cut_heads_ablated_and_steps_undone(page, effect):
 
 def test_keys_do_what_the_mouse_does(page, effect):
     at = page.page
-    at.locator(cell(0, 11)).focus()
+    at.locator(cell(0, 10)).focus()
     for key in ("ArrowUp", "ArrowRight", "ArrowRight", "ArrowLeft"):
         at.keyboard.press(key)
     settled(at, lambda: at.keyboard.press("Enter"))
@@ -173,7 +173,7 @@ def test_prompts_are_edited_and_errors_are_one_line(page):
 
 def test_code_and_picture_can_be_taken(page):
     at = page.page
-    settled(at, at.locator(cell(1, 11)).click)
+    settled(at, at.locator(cell(1, 10)).click)
     shown = number(at, "after")
     at.locator(f"{ROOT} .to-code").click()
     code = at.locator(f"{ROOT} .code pre").inner_text()

@@ -42,7 +42,7 @@ class Kernel:
     """
 
     def __init__(self, model: Any, state: State) -> None:
-        self.model, self.state = model, state
+        self.model, self.state, self._parts = model, state, Parts(model)
         self._first, self._history = state, []
         self._benches: OrderedDict[Any, Bench] = OrderedDict()
         self._maps: OrderedDict[Any, dict[Cell, float]] = OrderedDict()
@@ -94,10 +94,10 @@ class Kernel:
 
     def _check(self, state: State) -> None:
         """Refuse a state that cannot be measured, before it is on the screen."""
-        there = sites_of(Parts(self.model))
+        there = sites_of(self._parts)
         if state.site not in there:
             raise SpecError(
-                f"{Parts(self.model).name} has no site {state.site!r}; it has {', '.join(there)}."
+                f"{self._parts.name} has no site {state.site!r}; it has {', '.join(there)}."
             )
         self.bench(state).baseline()
 
@@ -151,8 +151,8 @@ class Kernel:
         return self._become(self.state.shown(**fields))
 
     def _pick(self, message: Mapping[str, Any]) -> Reply:
-        layer = self._index(message, "layer", Parts(self.model).n_layers)
-        at = self._index(message, "at", width_of(Parts(self.model), self.state))
+        layer = self._index(message, "layer", self._parts.n_layers)
+        at = self._index(message, "at", width_of(self._parts, self.state))
         patch = self.state.cell(layer, at)
         if not message.get("add"):
             return self._become(replace(self.state, changes=(patch,)))
@@ -162,7 +162,7 @@ class Kernel:
         return self._become(replace(self.state, changes=kept))
 
     def _cut(self, message: Mapping[str, Any]) -> Reply:
-        parts = Parts(self.model)
+        parts = self._parts
         length = len(self.state.prompts.ids(self.state.base)[0])
         query, key = (self._index(message, name, length) for name in ("query", "key"))
         if key > query:
@@ -173,7 +173,7 @@ class Kernel:
         return self._become(replace(self.state, changes=(*self.state.changes, cut)))
 
     def _ablate(self, message: Mapping[str, Any]) -> Reply:
-        parts = Parts(self.model)
+        parts = self._parts
         layer = self._index(message, "layer", parts.n_layers)
         head = self._index(message, "head", parts.n_heads)
         off = Ablate(Site("z", layer=layer, head=head))

@@ -51,9 +51,9 @@ class Reference:
         """Attention weights ``[head, query, key]`` of one sequence, as the edits leave them."""
         sites = self.sites(ids, edits, example, [("pattern", layer) for layer in layers])
         found = {layer: value for (_, layer), value in sites.items()}
-        if not self.parts.writable_patterns:  # what hooks show was read before the edits
-            for layer, value in found.items():
-                own = [e for e in edits if e.layer == layer and e.component in (EDGE, "pattern")]
+        for layer, value in found.items():
+            own = [e for e in edits if e.layer == layer and e.component in (EDGE, "pattern")]
+            if own and not self.parts.writable_patterns:  # hooks show what was there before
                 found[layer] = self._changed(value, own, example)
         return found
 

@@ -130,7 +130,7 @@ class View {
       onclick: (event) => this.click(event), onfocusin: (event) => this.focused(event) });
     const map = h("section", { class: "left", "aria-label": "Map" }, this.caption,
       h("div", { class: "scroll", tabindex: "-1" }, this.table), this.legend);
-    this.side = h("section", { class: "right", "aria-label": "What the change does", "aria-live": "polite" });
+    this.side = h("section", { class: "right", "aria-label": "What the change does", "aria-live": "polite", "aria-atomic": "false" });
     this.root = h("div", { class: "tlkit-explorer", "data-lm-suppress-shortcuts": "true",
       onkeydown: (event) => this.shortcut(event) },
       bar, this.editor(), this.error, this.listing, h("div", { class: "main" }, map,
@@ -410,7 +410,7 @@ class View {
       });
       canvas.addEventListener("click", (event) => {
         const [head, key] = spot(event);
-        Object.assign(this.tool.query, { value: query });
+        this.tool.query.value = query;
         this.tool.key.value = key;
         this.tool["cut-layer"].value = layer;
         this.tool["cut-head"].value = head;
