@@ -82,23 +82,38 @@ class Served:
 
     def run(self) -> None:
         """Serve until Ctrl+C, which is raised again as KeyboardInterrupt."""
-        import uvicorn
         from marimo import create_asgi_app
+
+        made: list[Any] = []
+
+        def keep(application: Any) -> Any:
+            made.append(application)
+            return application
 
         _shown[:] = [self._shown]
         builder = create_asgi_app(quiet=True, token=self._token)
-        pages: Any = builder.with_app(path="/", root=str(PAGE)).build()
-        config = uvicorn.Config(
-            Guard(pages, self.port), log_level="error", server_header=False,
-            timeout_graceful_shutdown=1,
-        )  # fmt: skip
+        pages: Any = builder.with_app(path="/", root=str(PAGE), middleware=[keep]).build()
         try:
-            uvicorn.Server(config).run(sockets=[self._socket])
+            _server(Guard(pages, self.port), made[0]).run(sockets=[self._socket])
         finally:
             _shown.clear()
             while _open:
                 _open.popleft().close()
             self._socket.close()
+
+
+def _server(application: Guard, pages: Any) -> Any:
+    """A server that ends marimo's sessions before itself, else their threads would outlive it."""
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            await pages.state.session_manager.shutdown()
+            await super().shutdown(sockets)
+
+    return Server(uvicorn.Config(
+        application, log_level="error", server_header=False, timeout_graceful_shutdown=1
+    ))  # fmt: skip
 
 
 def page_widget() -> "Explorer":

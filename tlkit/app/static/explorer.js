@@ -480,17 +480,22 @@ class View {
   theme() {
     let node = this.root.parentNode;
     let dark = this.dark?.matches ?? false;
+    let paper = "";
     while (node) {
       if (node instanceof Element) {
-        const [r, g, b, a = 1] = (getComputedStyle(node).backgroundColor.match(/[\d.]+/g) ?? []).map(Number);
-        if (a > 0.5 && r !== undefined && getComputedStyle(node).backgroundColor.startsWith("rgb")) {
+        const behind = getComputedStyle(node).backgroundColor;
+        const [r, g, b, a = 1] = (behind.match(/[\d.]+/g) ?? []).map(Number);
+        if (behind.startsWith("rgb") && a === 1) {
           dark = 0.299 * r + 0.587 * g + 0.114 * b < 128;
+          paper = behind;
           break;
         }
       }
       node = node.parentNode ?? node.host;
     }
     this.root.dataset.theme = dark ? "dark" : "light";
+    if (paper) this.root.style.setProperty("--paper", paper);
+    else this.root.style.removeProperty("--paper");
   }
 }
 
