@@ -81,7 +81,7 @@ def round_of(page, rest):
     }}""")
     step = max(1, len(cells) // CLICKS)
     times = []
-    for layer, at in cells[:: step][:CLICKS]:
+    for layer, at in cells[::step][:CLICKS]:
         before = int(page.locator(ROOT).get_attribute("data-picks") or 0)
         page.locator(f'{ROOT} td[data-layer="{layer}"][data-at="{at}"]').click()
         page.wait_for_selector(f'{ROOT}[data-picks="{before + 1}"]{rest}')

@@ -48,7 +48,7 @@ def test_code_after_an_edit_and_in_a_chat(tiny_bridge, talk_about):
     sides = ["The cat sat"], ["The dog sat"]
     say = talk_about(model, Prompts.from_pairs(model, *sides, ["The"], ["When"], chat=True))
     say("start")
-    asked = {"clean": "The city\nsat", "corrupted": "The \"dog\" sat"}
+    asked = {"clean": "The city\nsat", "corrupted": 'The "dog" sat'}
     frame = say("edit", **asked, answer="When", wrong_answer="The")["frame"]
     shown = say("pick", layer=1, at=frame["columns"] - 1)["picked"]["value"]
     code = say("code")["code"]

@@ -20,9 +20,7 @@ from tlkit.spec.sites import Site
 from tlkit.spec.sweeps import Condition, Sweep
 
 ROOT = ".tlkit-explorer"
-MADE = (
-    'model, ["The cat sat in Rome and"], ["The dog sat in Rome and"], ["Tom"], ["Mary"]'
-)
+MADE = 'model, ["The cat sat in Rome and"], ["The dog sat in Rome and"], ["Tom"], ["Mary"]'
 CODE = f"""import tlkit as tk
 
 model = tk.HookedTransformer.from_pretrained("tiny:llama3", device="cpu")

@@ -70,9 +70,11 @@ class Bench:
         """
         return self._cells.several([[one] for one in changes])[:, 0, 0]
 
-    def together(
-        self, changes: Sequence[AnyIntervention]
-    ) -> tuple[float, Float[Tensor, " vocab"]]:
+    def idle(self, change: AnyIntervention) -> bool:
+        """Whether a change provably changes nothing, so that measuring it costs nothing."""
+        return self._cells.idle([change])
+
+    def together(self, changes: Sequence[AnyIntervention]) -> tuple[float, Float[Tensor, " vocab"]]:
         """The metric under all changes at once, and the logits of the next token."""
         value = float(self._clicks.values(changes)[0, 0])
         return value, self._next.logits

@@ -41,6 +41,8 @@ def map_pieces(model: Any, state: State, bench: Bench, known: dict[Cell, float])
     parts = Parts(model)
     base = bench.baseline()
     cells = [(k, at) for k in range(parts.n_layers) for at in range(width_of(parts, state))]
+    new = [cell for cell in cells if cell not in known]
+    known.update((cell, base) for cell in new if bench.idle(state.cell(*cell)))
     todo = [cell for cell in cells if cell not in known]
     if len(todo) < len(cells):
         done = [cell for cell in cells if cell in known]

@@ -69,7 +69,9 @@ def picked(model: Any, state: State, bench: Bench) -> dict[str, Any]:
     value, new = bench.together(state.changes)
     runs = {side: np.array([[bench.baseline(side)]]) for side in ("clean", "corrupted")}
     share = recovered(np.array([[value]]), runs, (slice(None), slice(None)))
-    parts = [bench.alone(one) - before for one in state.changes]
+    parts = [value - before]
+    if len(state.changes) > 1:
+        parts = [bench.alone(one) - before for one in state.changes]
     return {
         "changes": [_change(one, state) for one in state.changes],
         "before": number(before),

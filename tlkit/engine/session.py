@@ -81,6 +81,12 @@ class Session:
         """Values under interventions: ``[metric, example]``; NaN where an example lacks them."""
         return self.several([interventions])[0]
 
+    def idle(self, interventions: Sequence[AnyIntervention]) -> bool:
+        """Whether token ids prove that interventions change nothing on any example."""
+        condition = Condition("asked", tuple(interventions))
+        examples = range(len(self.sequences.prompts))
+        return all(self._compiler.work_out(condition, i).status == "free" for i in examples)
+
     def several(self, cells: Sequence[Sequence[AnyIntervention]]) -> np.ndarray:
         """Values under each of several sets of interventions: ``[cell, metric, example]``."""
         out = np.repeat(self.baseline()[None], len(cells), axis=0)
