@@ -59,7 +59,7 @@ def test_a_store_is_kept_and_gone_on_with(qa, tmp_path, capsys):
         str(qa),
         "--out",
         str(store),
-        "--reading",
+        "--parts",
         "intervention",
         *QUICK,
     ]
@@ -100,6 +100,9 @@ def test_a_plan_and_a_table(qa, tmp_path, capsys):
         (["--qa", "QA", "--plan", "--fields", "question=ask"], "column 'ask' is missing"),
         (["--qa", "QA", "--plan", "--budget", "much"], "A budget is a number of bytes"),
         (["--qa", "QA", "--plan", "--device", "moon"], "is not a device"),
+        (["--qa", "QA", "--plan", "--parts", "all,more"], "Parts are group, intervention"),
+        (["--qa", "QA", "--plan", "--n", "1"], "holds one question"),
+        (["--qa", "QA", "--plan", "--model", "tiny:llama"], "--model names a model twice"),
     ],
 )
 def test_bad_requests_are_one_line(qa, capsys, words, message):
@@ -107,3 +110,70 @@ def test_bad_requests_are_one_line(qa, capsys, words, message):
     assert main(["pathways", *words, "--model", "tiny:llama"]) == 2
     (line,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith("tlkit:")]
     assert message in line
+
+
+GIVEN = ["--answers", "given", "--folds", "2", "--seeds", "1", "--min-examples", "4"]
+
+
+@pytest.fixture
+def sets(tmp_path):
+    """Two files of our own questions."""
+    from tlkit.prompts.samples import questions
+
+    rows = questions()
+    paths = []
+    for name, some in (("first", rows[::6]), ("second", rows[1::9])):
+        paths.append(tmp_path / f"{name}.jsonl")
+        text = "".join(json.dumps(row) + "\n" for row in some)
+        paths[-1].write_text(text, encoding="utf-8")
+    return [word for path in paths for word in ("--qa", str(path))]
+
+
+def test_several_models_and_sets_are_one_figure_and_one_store(sets, tmp_path, capsys):
+    models = ["--model", "tiny:llama", "--model", "tiny:gpt2"]
+    store = tmp_path / "x.zarr"
+    command = ["pathways", *sets, *models, *GIVEN, "--parts", "group", "--out", str(store)]
+    assert main(command) == 0
+    assert "tiny:llama, first: " in capsys.readouterr().out
+    assert main([*command, "--resume"]) == 0
+    import tlkit as tk
+
+    found = tk.open(store)
+    assert dict(found.sizes)["model"] == 2
+    assert found["dataset"].values.tolist() == ["first", "second"]
+    page = tmp_path / "x.html"
+    assert main([*command[:-1], str(page)]) == 0
+    text = page.read_text(encoding="utf-8")
+    assert "Groups by verdict flip: control" in text
+    assert "first, Q-anchored (n = " in text
+
+
+def test_all_parts_have_a_section_each(sets, tmp_path, capsys):
+    page = tmp_path / "x.html"
+    command = ["pathways", *sets[:2], "--model", "tiny:llama", *GIVEN, "--parts", "all"]
+    assert main([*command, "--max-new-tokens", "3", "--out", str(page)]) == 0
+    text = page.read_text(encoding="utf-8")
+    for title in ("By layer and window", "Probes by layer, site and position", "Replaced tokens",
+                  "What the groups know", "Detectors of wrong answers", "Saliency"):  # fmt: skip
+        assert title in text
+    said = capsys.readouterr().out
+    assert "mop_random_gate" in said
+    assert "exact question" in said
+
+
+def test_a_plan_needs_a_config_alone(sets, tmp_path, capsys):
+    from tlkit.models.tiny import tiny
+
+    folder = tmp_path / "Small-Model"
+    tiny("llama").config.save_pretrained(folder)
+    command = ["pathways", *sets, "--model", str(folder), "--plan", "--json"]
+    assert main(command) == 0
+    alone = json.loads(capsys.readouterr().out)["plan"]
+    assert alone["weight_bytes"] > 0
+    assert not alone["tokens_known"]
+    assert main([*command, "--model", "tiny:llama"]) == 0
+    both = json.loads(capsys.readouterr().out)["plan"]
+    assert set(both) == {"Small-Model", "tiny:llama"}
+    assert both["Small-Model"] == {**alone, "seconds": both["Small-Model"]["seconds"]}
+    assert main([*command[:-2], "--out", str(tmp_path / "x.html")]) == 2
+    assert "has a config.json but no weights" in capsys.readouterr().err

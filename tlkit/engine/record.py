@@ -66,9 +66,13 @@ class Recorder:
             self.run.values.append(v.transpose(1, 2).contiguous())
             self.run.visible.append(visible)
         for name, value in (("attn_scores", scores), ("pattern", pattern), ("z", z)):
-            if (name, layer) in self.wants:
-                self.run.sites[name, layer] = value.detach()
+            self.seen(name, layer, value)
         return z
+
+    def seen(self, name: str, layer: int, value: Tensor) -> None:
+        """Keep what attention computed, if it was asked for."""
+        if (name, layer) in self.wants:
+            self.run.sites[name, layer] = value.detach()
 
     def _visible(self, mask: Tensor | None, size: int, device: Any) -> Tensor:
         """Which keys each query sees, from the longest example's rows (it has no padding)."""

@@ -26,6 +26,11 @@ SOURCES = {
     "abliteration": "Directional ablation: Arditi et al. 2024, arXiv:2406.11717.",
 }
 _PARTS = {
+    "pathways cuts": "pathways",
+    "pathways probes": "pathways",
+    "pathways awareness": "pathways",
+    "pathways boundary": "pathways",
+    "pathways saliency": "pathways",
     "changed heads": "conditions",
     "condition lines": "conditions",
     "variance by layer": "variance",

@@ -68,9 +68,10 @@ def curve(
     names = [] if panel is None else [safe(part[panel].item()) for part in panels]
     figure = _empty(names, len(panels), one_scale=one_scale)
     across = axis(scale, safe(style.words(x)), most=25 if len(panels) == 1 else 18)
+    counted = _counted(panels, lines, dash, x, over)
     for column, part in enumerate(panels, start=1):
         for line in split(part, lines, dash):
-            draw(figure, column, line, x, over, level, scale.names)
+            draw(figure, column, line, x, over, level, scale.names, counted.get(line.name))
         figure.update_xaxes(across, col=column)
     figure.update_yaxes(title_text=safe(style.quantity(full)), col=1)
     about = title if title is not None else fixed(array)
@@ -118,3 +119,16 @@ def _level(band: str | None) -> float | None:
     if not 0 < level < 1:
         raise SpecError(f"A band of {band!r} is no level: give one such as '95%', or None.")
     return level
+
+
+def _counted(
+    panels: Sequence[xr.DataArray], lines: str | None, dash: str | None, x: str, over: str | None
+) -> dict[str, np.ndarray]:
+    """How many repeats each line has at each x, over all panels: there is one legend."""
+    found: dict[str, list[np.ndarray]] = {}
+    for part in panels if over and len(panels) > 1 else ():
+        for line in split(part, lines, dash):
+            there = line.values.notnull().sum(over).values.ravel()
+            # A panel that does not reach so far (a model with fewer layers) has no n there.
+            found.setdefault(line.name, []).append(there[there > 0] if there.any() else there[:1])
+    return {name: np.concatenate(several) for name, several in found.items()}

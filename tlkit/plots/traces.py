@@ -52,13 +52,15 @@ def draw(
     over: str | None,
     level: float | None,
     names: list[str],
+    counted: np.ndarray | None = None,
 ) -> None:
-    """Adds a line and its band to a column of a figure."""
+    """Adds a line and its band to a column; the legend says `counted`, n over all columns."""
     import plotly.graph_objects as go
 
     places = list(range(line.values.sizes[x]))
     found = _summary(line.values, x, over, level)
-    label = safe(line.name or "mean") + (f" ({_count(found.n)})" if over else "")
+    sizes = found.n if counted is None else counted
+    label = safe(line.name or "mean") + (f" ({_count(sizes)})" if over else "")
     group = line.name or "all"
     if level is not None and over is not None:
         figure.add_trace(_band(found, line.colour, group), row=1, col=column)

@@ -35,6 +35,11 @@ class View:
 
 VIEWS: dict[str, View] = {
     "pathways": View("delta_p", lines="dataset", dash="group", panel="model"),
+    "pathways cuts": View("delta_p", lines="dataset", dash="group", panel="condition"),
+    "pathways probes": View("probe_auc", lines="dataset", dash="control", panel="model"),
+    "pathways awareness": View("awareness_auc", lines="dataset", dash="control", panel="model"),
+    "pathways boundary": View("accuracy", lines="dataset", dash="group", panel="model"),
+    "pathways saliency": View("density", x="saliency", lines="dataset", panel="model"),
     "conditions": View("attention_weight", x="pos", lines="condition"),
     "condition lines": View(
         "attention_weight", x="pos", lines="condition", panel="group", one_scale=False
@@ -112,12 +117,17 @@ def plot(
 
 
 def _by_group(ds: xr.Dataset) -> xr.Dataset:
-    """The curves of a pathways study, its first reading that was measured."""
+    """The curves of a pathways study, its first reading that was measured.
+
+    Of several sets of questions the two groups alone: the control would double the lines.
+    """
     if "q_anchored" not in ds and "delta_p_intervention" not in ds:
         return ds
+    from tlkit.studies.pathways.part import GROUPS
     from tlkit.studies.pathways.reading import curves
 
-    return curves(ds)
+    found = curves(ds)
+    return found if found.sizes["dataset"] == 1 else found.sel(group=list(GROUPS))
 
 
 def _changed_most(ds: xr.Dataset) -> xr.Dataset:

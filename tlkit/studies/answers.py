@@ -1,5 +1,7 @@
 """What a model answers: generated greedily, kept on disk, judged, its exact tokens located."""
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -8,6 +10,7 @@ from typing import Any
 from tlkit.engine.generate import greedy
 from tlkit.engine.values import Progress
 from tlkit.errors import SpecError
+from tlkit.models.info import hash_tokenizer
 from tlkit.prompts.choose import chosen_examples
 from tlkit.prompts.exact import exact_answer
 from tlkit.prompts.judging import Verdict, judge
@@ -42,6 +45,7 @@ class Answer:
         asked: Where the question's own words stand in the prompt.
         exact_question: Where its exact tokens stand, None if they were not found.
         exact_answer: Where the exact answer stands, None if it was not found.
+        group: What must not be in training and test at once; the question if empty.
     """
 
     question: Question
@@ -52,6 +56,7 @@ class Answer:
     asked: Span
     exact_question: Span | None
     exact_answer: Span | None
+    group: str = ""
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -65,6 +70,16 @@ class Answers:
 
     name: str
     items: tuple[Answer, ...]
+    tokenizer_hash: str = ""
+    """Which tokenizer made the ids; empty if that is not known."""
+
+    def hash(self) -> str:
+        """Return the sha256 of what was read and said, and of how it was judged and located."""
+        rows = [
+            (one.prompt_ids, one.answer_ids, one.verdict, one.exact_question, one.exact_answer)
+            for one in self
+        ]
+        return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
     def __len__(self) -> int:
         return len(self.items)
@@ -151,7 +166,9 @@ def answer(
     given = [_cut(tokenizer, store.get(row) or [], stop) for row in ids]
     rows = zip(qa, prompts, given, strict=True)
     return Answers(
-        qa.name, tuple(located(tokenizer, q, p, new, template=template) for q, p, new in rows)
+        qa.name,
+        tuple(located(tokenizer, q, p, new, template=template) for q, p, new in rows),
+        hash_tokenizer(tokenizer),
     )
 
 

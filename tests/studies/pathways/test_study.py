@@ -86,7 +86,7 @@ def test_the_reference_engine_gives_the_same(tiny_bridge, asked, found):
 
 
 def test_a_seed_gives_the_same_again_and_another_one_other_controls(tiny_bridge, asked, found):
-    more = {**QUICK, "readings": ["intervention"], "layers": [1]}
+    more = {**QUICK, "parts": ["intervention"], "layers": [1]}
     again, other = (run(tiny_bridge("llama"), asked, seed=seed, **more) for seed in (0, 1))
     name = "delta_p_intervention_control"
     np.testing.assert_allclose(again[name][..., 1, :], found[name][..., 1, :], atol=1e-5)
@@ -120,7 +120,7 @@ def test_several_sets_stand_side_by_side_and_are_saved(tiny_bridge, asked, tmp_p
 
 def test_an_interrupted_study_goes_on_with_the_sets_that_are_missing(tiny_bridge, asked, tmp_path):
     sets, store = {"one": asked[:12], "two": asked[12:24]}, tmp_path / "x.zarr"
-    quick = {**QUICK, "readings": ["intervention"], "layers": [1]}
+    quick = {**QUICK, "parts": ["intervention"], "layers": [1]}
 
     def stop(name):
         if name.startswith("two"):
@@ -168,21 +168,21 @@ def test_a_plan_counts_without_running(tiny_bridge, asked):
     assert found.probes == 4 * 2 * 2 * 3 * 2
     assert found.plain_token_layers > 2 * found.token_layers
     assert "times fewer" in str(found)
-    assert plan(model, asked, readings=["intervention"], **QUICK).probes == 0
+    assert plan(model, asked, parts=["intervention"], **QUICK).probes == 0
 
 
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"readings": ["groups"]}, "Readings are group, intervention"),
-        ({"readings": []}, "none at all"),
+        ({"readings": ["groups"]}, "Parts are group, intervention"),
+        ({"parts": []}, "none at all"),
         ({"mode": "half"}, "mode='half' is not known"),
         ({"layers": [3]}, r"layers \[3\]: this model has layers 0 to 2"),
         ({"folds": 1}, "at least 2 folds"),
         ({"seeds": (1, 1)}, "seeds that differ"),
         ({"min_examples": 1}, "min_examples is 1"),
         ({"c": 0}, "c is 0"),
-        ({"colour": 1}, "pathways has no choice 'colour'; it has readings"),
+        ({"colour": 1}, "pathways has no choice 'colour'; it has parts"),
         ({"template": "no place"}, "must hold {question} once"),
         ({"stop": "never"}, "no stop 'never'"),
     ],

@@ -29,7 +29,7 @@ class Example:
         control: As many other positions, drawn at random; None where there are too few.
         exact: Where the exact answer stands; its last token is the last of all.
         wrong: Whether the answer is wrong.
-        group: The question's text: what must not be in training and test at once.
+        group: What must not be in training and test at once: the question's text, or its pair.
         relation: What is asked.
     """
 
@@ -70,7 +70,7 @@ def examples_of(answers: Answers, seed: int) -> list[Example]:
                 control=control_of(answer, question, seed),
                 exact=answer.exact_answer,
                 wrong=answer.verdict == "wrong",
-                group=answer.question.question,
+                group=answer.group or answer.question.question,
                 relation=answer.question.relation or "",
             )
         )

@@ -1,60 +1,97 @@
-"""One set of questions, from the answers to both readings."""
+"""One set of questions: its answers, then each part that was asked for, in turn."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from tlkit.engine.values import Progress
-from tlkit.models.bridge import Parts
+from tlkit.errors import SpecError
 from tlkit.prompts.qa import QA
 from tlkit.studies.answers import Answers, answer
-from tlkit.studies.pathways.examples import Example, examples_of
-from tlkit.studies.pathways.group import group_reading, read
-from tlkit.studies.pathways.intervention import interventions
-from tlkit.studies.pathways.part import AUCS, BY_PROBE, INTERVENED, Part
+from tlkit.studies.pathways import (
+    by_layers,
+    by_group,
+    by_intervention,
+    by_place,
+    by_token,
+    detection,
+    edge_saliency,
+    knowledge,
+)
+from tlkit.studies.pathways.examples import examples_of
+from tlkit.studies.pathways.giving import given
+from tlkit.studies.pathways.part import Part
+from tlkit.studies.pathways.sets import Asked
 from tlkit.studies.pathways.settings import Settings
+from tlkit.studies.pathways.task import Task, Told
 
-Stages = Callable[[str], Progress]
-"""Called with a stage's name; gives a function of (done, total)."""
+STEPS: dict[str, Callable[[Task], None]] = {
+    "group": by_group.measure,
+    "intervention": by_intervention.measure,
+    "cuts": by_layers.measure,
+    "probes": by_place.measure,
+    "tokens": by_token.measure,
+    "boundary": knowledge.measure,
+    "detect": detection.measure,
+    "saliency": edge_saliency.measure,
+}
+"""What does a part: it adds what it finds to the task's `Part`."""
 
 
 def study_one(
-    model: Any, qa: QA, settings: Settings, *, packed: bool, budget: int | None,
-    stages: Stages | None,
+    model: Any, qa: Asked, settings: Settings, *, packed: bool, budget: int | None,
+    stages: Told | None, before: Part | None = None, keep: Callable[[Part], None] | None = None,
 ) -> Part:  # fmt: skip
-    """One set of questions."""
+    """Do what is not done yet of one set of questions.
+
+    Args:
+        model: The model.
+        qa: Questions, or answers to them.
+        settings: The study's choices.
+        packed: Whether to run packed, or one hooked forward pass per cell.
+        budget: Bytes that may be taken besides the weights.
+        stages: Told of each stage's progress.
+        before: What a store has of this set already.
+        keep: Called with all that there is whenever a part is done.
+
+    Raises:
+        SpecError: The store's answers are not those that the model gives now.
+    """
     told = stages or (lambda _: lambda done, total: None)
-    answers = answer(
-        model, qa, chat=settings.chat, template=settings.template, stop=settings.stop,
-        max_new_tokens=settings.max_new_tokens, progress=told(f"{qa.name}: answers"),
-    )  # fmt: skip
-    part, examples = begin(answers, settings)
-    if not examples:
-        return part
-    if "group" in settings.readings:
-        wrong = np.array([one.wrong for one in examples])
-        if _probed(part, wrong, settings):
-            features = read(
-                Parts(model), examples, mode=settings.mode, packed=packed, budget=budget,
-                progress=told(f"{qa.name}: knockouts"),
-            )  # fmt: skip
-            groups = [one.group for one in examples]
-            found = group_reading(
-                features, wrong, groups, settings.probing, told(f"{qa.name}: probes")
-            )
-            for name, unit in BY_PROBE.items():
-                part.add(name, ("layer", "example"), found[name], unit, examples)
-            for name in AUCS:
-                part.add(name, ("layer", "seed"), found[name], "AUC")
-    if "intervention" in settings.readings:
-        _intervene(model, part, examples, settings, packed, budget, told(f"{qa.name}: patches"))
+    answers = answered(model, qa, settings, told)
+    part = before or Part.of(answers)
+    if part.answers != answers.hash():
+        raise SpecError(
+            f"The store was made from other answers to {qa.name!r} than these; give another name, "
+            f"or delete it."
+        )
+    examples = examples_of(answers, settings.seed)
+    if before is None:
+        _count(part, examples)
+    task = Task(model, answers, examples, part, settings, packed, budget, told)
+    for name in settings.asked:
+        if name not in part.done:
+            if examples:
+                STEPS[name](task)
+            part.done.append(name)
+            if keep:
+                keep(part)
     return part
 
 
-def begin(answers: Answers, settings: Settings) -> tuple[Part, list[Example]]:
-    """What the model said, and the examples that can be used."""
-    part, examples = Part.of(answers), examples_of(answers, settings.seed)
+def answered(model: Any, qa: Asked, settings: Settings, told: Told) -> Answers:
+    """The answers to a set of questions: those that came with it, given ones, or the model's."""
+    if isinstance(qa, Answers):
+        return qa
+    assert isinstance(qa, QA)
+    how: dict[str, Any] = {"chat": settings.chat, "template": settings.template}
+    if settings.answers == "given":
+        return given(model, qa, seed=settings.seed, **how)
+    return answer(
+        model, qa, stop=settings.stop, max_new_tokens=settings.max_new_tokens,
+        progress=told(f"{qa.name}: answers"), **how,
+    )  # fmt: skip
+
+
+def _count(part: Part, examples: list[Any]) -> None:
     part.counts["used"] = len(examples)
     if not examples:
         part.reasons.append("No answer was judged and had its exact tokens found.")
@@ -62,52 +99,3 @@ def begin(answers: Answers, settings: Settings) -> tuple[Part, list[Example]]:
     if lost:
         part.counts["no control"] = lost
         part.reasons.append(f"{lost} prompts are too short for as many random tokens.")
-    return part, examples
-
-
-def _probed(part: Part, wrong: np.ndarray, settings: Settings) -> bool:
-    """Whether there are enough right and wrong answers for probes; if not, why is noted."""
-    bad, good, needed = int(wrong.sum()), int((~wrong).sum()), settings.class_size
-    if min(bad, good) >= needed:
-        return True
-    part.reasons.append(
-        f"The group reading needs {needed} right and {needed} wrong answers; there are {good} "
-        f"right and {bad} wrong."
-    )
-    return False
-
-
-def _intervene(
-    model: Any, part: Part, examples: Sequence[Example], settings: Settings, packed: bool,
-    budget: int | None, progress: Progress,
-) -> None:  # fmt: skip
-    """Add the intervention reading."""
-    n_layers = Parts(model).n_layers
-    layers = settings.intervened(n_layers)
-    found = interventions(
-        model, examples, layers, mode=settings.mode, seed=settings.seed, packed=packed,
-        budget=budget, progress=progress,
-    )  # fmt: skip
-    values = {
-        "delta_p_intervention": _at_layers(found.delta_p, layers, n_layers),
-        "delta_p_intervention_control": _at_layers(found.control, layers, n_layers),
-        "answer_prob": found.base,
-        "paired": found.paired,
-    }
-    for name, (dims, unit) in INTERVENED.items():
-        part.add(name, dims, values[name], unit, examples)
-    alone = sum(one.last == one.prompt for one in examples)
-    if alone:
-        part.counts["answers of one token"] = alone
-        part.reasons.append(f"{alone} answers are one token, of which nothing can be cut off (A).")
-    lonely = int((~found.paired).sum())
-    if lonely:
-        part.counts["no paired question"] = lonely
-        part.reasons.append(f"{lonely} questions have no other of the same relation and shape.")
-
-
-def _at_layers(values: np.ndarray, layers: Sequence[int], n_layers: int) -> np.ndarray:
-    """Values of some layers ``[…, layer, example]`` among all, NaN at the others."""
-    out = np.full((*values.shape[:-2], n_layers, values.shape[-1]), np.nan, dtype=np.float32)
-    out[..., list(layers), :] = values
-    return out

@@ -11,6 +11,7 @@ from tlkit.studies.answers import Answers
 from tlkit.studies.pathways.examples import Example
 
 GROUPS = ("Q-anchored", "A-anchored")
+TEXTS = ("question", "answer", "relation", "verdict")
 Dims = tuple[str, ...]
 
 POINTS, PROBABILITY, TRUTH = "percentage points", "probability", "true or false"
@@ -41,24 +42,28 @@ class Part:
     """What was found on one set of questions.
 
     Attributes:
-        count: How many questions there are.
-        variables: Name to (dimensions, values, unit); every question is an example, and one that
+        count: How many answers there are.
+        answers: The hash of these answers.
+        variables: Name to (dimensions, values, unit); every answer is an example, and one that
             could not be used has NaN or False.
-        texts: Name to one text per question: question, answer, relation, verdict.
+        texts: Name to one text per answer: question, answer, relation, verdict.
         counts: What was found and what was not.
         reasons: Why numbers are missing, one sentence each.
+        done: The parts of the study that are done.
     """
 
     count: int
+    answers: str = ""
     variables: dict[str, tuple[Dims, np.ndarray, str]] = field(default_factory=dict)
     texts: dict[str, list[str]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
+    done: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, answers: Answers) -> "Part":
         """Begin with what the model said."""
-        part = cls(len(answers), counts=answers.counts())
+        part = cls(len(answers), answers.hash(), counts=answers.counts())
         verdicts: list[Verdict] = [one.verdict for one in answers]
         part.texts = {
             "question": [one.question.question for one in answers],
@@ -81,8 +86,11 @@ class Part:
         self.variables[name] = (dims, values, unit)
 
     def note(self) -> dict[str, Any]:
-        """Counts and reasons as plain values."""
-        return {"counts": self.counts, "reasons": self.reasons}
+        """All but variables and texts, as plain values."""
+        return {
+            "counts": self.counts, "reasons": self.reasons, "done": self.done,
+            "answers": self.answers,
+        }  # fmt: skip
 
 
 def _kind(values: np.ndarray) -> Any:
@@ -98,9 +106,11 @@ def stacked(parts: Mapping[str, Part]) -> tuple[dict[str, tuple], dict[str, tupl
     names = {name: row for part in parts.values() for name, row in part.variables.items()}
     variables: dict[str, tuple] = {}
     for name, (dims, like, unit) in names.items():
-        rows = [_filled(part.variables.get(name), dims, like, longest) for part in parts.values()]
+        shape = [longest if d == "example" else size
+                 for d, size in zip(dims, like.shape, strict=True)]  # fmt: skip
+        own = [part.variables.get(name) for part in parts.values()]
+        rows = [filled(None if row is None else row[1], shape, like.dtype) for row in own]
         variables[name] = (("dataset", *dims), np.stack(rows), unit)
-    texts = next(iter(parts.values())).texts
     coords = {
         name: (
             ("dataset", "example"),
@@ -108,39 +118,41 @@ def stacked(parts: Mapping[str, Part]) -> tuple[dict[str, tuple], dict[str, tupl
                 [*part.texts[name], *[""] * (longest - part.count)] for part in parts.values()
             ]),
         )
-        for name in texts
+        for name in TEXTS
     }  # fmt: skip
     return variables, coords
 
 
-def _filled(
-    row: tuple[Dims, np.ndarray, str] | None, dims: Dims, like: np.ndarray, longest: int
-) -> np.ndarray:
-    """One set's values, as long as the longest set's; all missing where it has none."""
-    shape = list(like.shape)
-    if "example" in dims:
-        shape[dims.index("example")] = longest
-    out = np.full(shape, False if like.dtype == bool else np.nan, dtype=_kind(like))
-    if row is not None:
-        out[tuple(slice(size) for size in row[1].shape)] = row[1]
+def filled(values: np.ndarray | None, shape: Sequence[int], like: Any) -> np.ndarray:
+    """Values at the front of an array of a larger shape; all missing where there are none."""
+    kind = np.dtype(like)
+    if kind.kind == "U":
+        out = np.full(shape, "", dtype=kind)
+    elif kind == bool:
+        out = np.zeros(shape, dtype=bool)
+    else:
+        out = np.full(shape, np.nan, dtype=np.float32)
+    if values is not None:
+        out[tuple(slice(size) for size in values.shape)] = values
     return out
 
 
 def unstacked(dataset: Any, notes: Mapping[str, Any]) -> dict[str, Part]:
     """The parts of a dataset, as `stacked` got them."""
     parts = {}
-    for name in dataset["dataset"].values.tolist():
-        one = dataset.sel(dataset=name)
-        count = int(notes[name]["counts"]["questions"])
-        part = Part(count, counts=notes[name]["counts"], reasons=notes[name]["reasons"])
+    for name in notes:
+        one, note = dataset.sel(dataset=name), notes[name]
+        count = int(note["counts"]["questions"])
+        part = Part(
+            count, note["answers"], counts=note["counts"], reasons=note["reasons"],
+            done=note["done"],
+        )  # fmt: skip
         for key, values in one.data_vars.items():
             cut = values.isel(example=slice(count)) if "example" in values.dims else values
-            part.variables[str(key)] = (
-                tuple(map(str, cut.dims)), cut.values, str(values.attrs["units"]),
-            )  # fmt: skip
-        part.texts = {
-            key: one[key].values[:count].tolist()
-            for key in ("question", "answer", "relation", "verdict")
-        }
+            if cut.dtype == bool or bool(cut.notnull().any()):  # another set alone has the rest
+                part.variables[str(key)] = (
+                    tuple(map(str, cut.dims)), cut.values, str(values.attrs["units"]),
+                )  # fmt: skip
+        part.texts = {key: one[key].values[:count].tolist() for key in TEXTS}
         parts[name] = part
     return parts

@@ -1,6 +1,6 @@
-"""What a study found, as curves and as a table."""
+"""What a study found of ΔP, as curves and as a table."""
 
-import json
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -8,10 +8,13 @@ import numpy as np
 from tlkit.errors import SpecError
 from tlkit.results.schema import build
 from tlkit.results.statistics import mean_interval
+from tlkit.studies.pathways.group import delta_p, turned
+from tlkit.studies.pathways.notes import reasons
 from tlkit.studies.pathways.part import GROUPS
 from tlkit.studies.pathways.settings import MIN_EXAMPLES
 
 Reading = Literal["group", "held_out", "knockout", "patch"]
+Definition = Literal["predicted", "wrong"]
 
 CONTROL = "random tokens"
 CAPTIONS: dict[Reading, str] = {
@@ -26,15 +29,41 @@ CAPTIONS: dict[Reading, str] = {
     "paired question's run, at the exact question (Q) or where the answer is predicted (A).",
 }
 """What each reading's figure shows, in a sentence."""
+DEFINITIONS: dict[Definition, str] = {
+    "predicted": "of the class that was predicted first",
+    "wrong": "of a wrong answer",
+}
+"""Whose probability changes."""
 
 
-def curves(ds: Any, reading: Reading | None = None, *, min_examples: int | None = None) -> Any:
-    """One curve per set of questions and group, ready to be drawn.
+def leading(ds: Any) -> tuple[str, ...]:
+    """The dimensions that come before all others: the model, if there are several, and the set."""
+    return ("model", "dataset") if "model" in ds.dims else ("dataset",)
+
+
+def require(ds: Any, variable: str, part: str) -> None:
+    """Refuse a dataset without a part of the study.
+
+    Raises:
+        SpecError: With why it was not measured, or how to ask for it.
+    """
+    if variable not in ds or not bool(ds[variable].notnull().any()):
+        why = " ".join(reasons(ds)) or f"ask for it with parts=[{part!r}]."
+        raise SpecError(f"The part {part!r} was not measured; {why}")
+
+
+def curves(
+    ds: Any, reading: Reading | None = None, *, definition: Definition = "predicted",
+    min_examples: int | None = None,
+) -> Any:  # fmt: skip
+    """One curve per (model,) set of questions and group, ready to be drawn.
 
     Args:
         ds: What `run` gave.
         reading: ``"group"`` (by verdict flip), ``"held_out"``, ``"knockout"`` or ``"patch"`` (of
             the intervention reading); the first that was measured if None.
+        definition: Of the group reading's ΔP: of the class that was ``"predicted"`` first, or of
+            ``"wrong"``, the probability of a hallucination, whatever was predicted.
         min_examples: Groups with fewer examples at a layer are NaN there; by default what the
             study was asked for.
 
@@ -42,7 +71,8 @@ def curves(ds: Any, reading: Reading | None = None, *, min_examples: int | None 
         A Dataset: ``delta_p`` (dataset, group, layer, example), percentage points, NaN for
         examples of another group; groups Q-anchored, A-anchored and, as a control, the same
         knockout of random tokens on all examples. ``group_size`` (dataset, group, layer) says n,
-        before small groups are left out. ``attrs["caption"]`` says what it is.
+        before small groups are left out. ``attrs["caption"]`` says what it is. Of several models
+        all along ``model`` as well.
 
     Raises:
         SpecError: The reading is unknown, or was not measured.
@@ -53,26 +83,38 @@ def curves(ds: Any, reading: Reading | None = None, *, min_examples: int | None 
     if reading not in CAPTIONS:
         raise SpecError(f"There is no reading {reading!r}; there are {', '.join(CAPTIONS)}.")
     if not _measured(ds, reading):
-        raise SpecError(f"The reading {reading!r} was not measured; {_why(ds)}")
+        why = " ".join(reasons(ds)) or "ask for it with parts=[…]."
+        raise SpecError(f"The reading {reading!r} was not measured; {why}")
+    if definition not in DEFINITIONS or (definition == "wrong" and reading != "group"):
+        raise SpecError("ΔP of 'wrong' is of the reading 'group'; any other has 'predicted' alone.")
+    names = [*GROUPS] if reading == "patch" else [*GROUPS, CONTROL]
+    caption = CAPTIONS[reading]
+    if definition == "wrong":
+        caption = caption.replace("the verdict first given", "the verdict that it is wrong")
+    return lined(ds, _grouped(ds, reading, definition), names, min_examples,
+                 reading=reading, definition=definition, caption=caption)  # fmt: skip
+
+
+def lined(
+    ds: Any, values: np.ndarray, names: Sequence[str], min_examples: int | None, *,
+    axis: str | None = None, **more: str,
+) -> Any:  # fmt: skip
+    """Values ``[(model,) dataset, (axis,) group, layer, example]``, small groups left out."""
     least = (
         int(ds.attrs.get("min_examples", MIN_EXAMPLES)) if min_examples is None else min_examples
     )
-    values, names = _grouped(ds, reading), [*GROUPS]
-    if reading != "patch":
-        names.append(CONTROL)
+    lead = (*leading(ds), *([axis] if axis else []))
     size = (~np.isnan(values)).sum(-1)
     values = np.where((size >= least)[..., None], values, np.nan).astype(np.float32)
-    layers = [
-        int(k) for k, there in zip(ds["layer"].values, size.any((0, 1)), strict=True) if there
-    ]
-    at = [i for i, k in enumerate(ds["layer"].values) if int(k) in layers]
+    at = np.flatnonzero(size.any(tuple(range(size.ndim - 1)))).tolist()
+    labels = {dim: ds[dim].values.tolist() for dim in lead}
     return build(
         {
-            "delta_p": (("dataset", "group", "layer", "example"), values[:, :, at]),
-            "group_size": (("dataset", "group", "layer"), size[:, :, at], "examples"),
+            "delta_p": ((*lead, "group", "layer", "example"), values[..., at, :]),
+            "group_size": ((*lead, "group", "layer"), size[..., at], "examples"),
         },
-        {"dataset": ds["dataset"].values.tolist(), "group": names, "layer": layers},
-        {**ds.attrs, "reading": reading, "caption": CAPTIONS[reading], "min_examples": least},
+        {**labels, "group": list(names), "layer": ds["layer"].values[at].tolist()},
+        {**ds.attrs, **more, "min_examples": least},
     )
 
 
@@ -83,25 +125,67 @@ def _measured(ds: Any, reading: str) -> bool:
     return name in ds and bool(ds[name].sel(kind=reading).notnull().any())
 
 
-def _why(ds: Any) -> str:
-    """The reasons that a study noted."""
-    return " ".join(reasons(ds)) or "ask for it with readings=[…]."
-
-
-def _grouped(ds: Any, reading: str) -> np.ndarray:
-    """Values ``[dataset, group, layer, example]``, the control last where there is one."""
+def _grouped(ds: Any, reading: str, definition: str) -> np.ndarray:
+    """Values ``[(model,) dataset, group, layer, example]``, the control last if there is one."""
+    at = len(leading(ds))
     if reading == "patch":
         return ds["delta_p_intervention"].sel(kind="patch").values
     if reading == "knockout":
         own = ds["delta_p_intervention"].sel(kind="knockout").values
-        control = ds["delta_p_intervention_control"].values
-        return np.concatenate([own, control[:, None]], axis=1)
+        control = np.expand_dims(ds["delta_p_intervention_control"].values, at)
+        return np.concatenate([own, control], axis=at)
     suffix = "" if reading == "group" else "_held_out"
-    values, turned = ds[f"delta_p{suffix}"].values, ds[f"q_anchored{suffix}"].values
-    control = ds[f"delta_p_control{suffix}"].values
+    names = (f"delta_p{suffix}", f"delta_p_control{suffix}")
+    values, control = (ds[name].values for name in names)
+    if definition == "wrong":
+        base = ds["p_wrong"].values
+        values, control = (
+            100.0 * (ds[f"p_wrong_{name}"].values - base) for name in ("knockout", "control")
+        )
+    return split(values, control, ds[f"q_anchored{suffix}"].values, at)
+
+
+def split(values: np.ndarray, control: np.ndarray, q_anchored: np.ndarray, at: int) -> np.ndarray:
+    """Values of the Q-anchored, of the A-anchored, and the control's, along a new axis."""
     return np.stack(
-        [np.where(turned, values, np.nan), np.where(turned, np.nan, values), control], axis=1
+        [np.where(q_anchored, values, np.nan), np.where(q_anchored, np.nan, values), control],
+        axis=at,
     )
+
+
+def by_cut(
+    ds: Any, *, definition: Definition = "predicted", min_examples: int | None = None
+) -> Any:
+    """Curves of every cut of the part ``"cuts"``: each has groups of its own verdicts.
+
+    Args:
+        ds: What `run` gave.
+        definition: See `curves`.
+        min_examples: See `curves`.
+
+    Returns:
+        The Dataset of `curves`, with ``condition`` (the cut) behind ``dataset``.
+
+    Raises:
+        SpecError: The part was not measured, or the definition is unknown.
+    """
+    require(ds, "p_wrong_cut", "cuts")
+    if definition not in DEFINITIONS:
+        raise SpecError(f"ΔP is {', '.join(DEFINITIONS)}; not {definition!r}.")
+    at = len(leading(ds))
+    base = np.expand_dims(ds["p_wrong"].values, at)
+    cut, control = (ds[f"p_wrong_cut{suffix}"].values for suffix in ("", "_control"))
+    groups = turned(base, cut)
+    values = (
+        [delta_p(base, one) for one in (cut, control)] if definition == "predicted"
+        else [100.0 * (one - base) for one in (cut, control)]
+    )  # fmt: skip
+    missing = np.isnan(cut)
+    whole = split(values[0], values[1], groups & ~missing, at + 1)
+    return lined(
+        ds, whole, [*GROUPS, CONTROL], min_examples, axis="condition", study="pathways cuts",
+        definition=definition,
+    )  # fmt: skip
 
 
 def table(ds: Any, *, layers: Any = None, min_examples: int | None = None) -> Any:
@@ -113,8 +197,8 @@ def table(ds: Any, *, layers: Any = None, min_examples: int | None = None) -> An
         min_examples: See `curves`.
 
     Returns:
-        A pandas DataFrame: reading, dataset, group, layer, delta_p, low, high, n. Groups that are
-        too small have NaN and their n.
+        A pandas DataFrame: reading, (model,) dataset, group, layer, delta_p, low, high, n. Groups
+        that are too small have NaN and their n.
     """
     import pandas as pd
 
@@ -129,12 +213,11 @@ def table(ds: Any, *, layers: Any = None, min_examples: int | None = None) -> An
             raise SpecError(f"None of the layers {layers} was measured; there are {there}.")
         some = found.sel(layer=asked)
         interval = mean_interval(some["delta_p"].values)
+        dims = some["group_size"].dims
         for at in np.ndindex(*interval.mean.shape):
             rows.append({
                 "reading": reading,
-                "dataset": str(some["dataset"].values[at[0]]),
-                "group": str(some["group"].values[at[1]]),
-                "layer": int(some["layer"].values[at[2]]),
+                **{dim: some[dim].values[i].item() for dim, i in zip(dims, at, strict=True)},
                 "delta_p": float(interval.mean[at]),
                 "low": float(interval.low[at]),
                 "high": float(interval.high[at]),
@@ -148,70 +231,3 @@ def _spread(layers: list[int], count: int = 7) -> list[int]:
     if len(layers) <= count:
         return layers
     return [layers[round(i * (len(layers) - 1) / (count - 1))] for i in range(count)]
-
-
-def share_right(ds: Any) -> Any:
-    """The share of right answers per set and relation.
-
-    Returns:
-        A pandas DataFrame: dataset, relation, right, wrong, unknown, share.
-    """
-    import pandas as pd
-
-    rows = []
-    for name in ds["dataset"].values.tolist():
-        one = ds.sel(dataset=name)
-        there = one["question"].values != ""
-        relations, verdicts = one["relation"].values[there], one["verdict"].values[there]
-        for relation in sorted(set(relations.tolist())):
-            said = verdicts[relations == relation]
-            counts = {
-                verdict: int((said == verdict).sum()) for verdict in ("right", "wrong", "unknown")
-            }
-            rows.append({
-                "dataset": name, "relation": relation, **counts,
-                "share": counts["right"] / len(said),
-            })  # fmt: skip
-    return pd.DataFrame(rows)
-
-
-def aucs(ds: Any) -> Any:
-    """The probes' AUC beside that of probes taught shuffled labels, ready to be drawn.
-
-    Returns:
-        A Dataset: ``probe_auc`` (dataset, control, layer, seed).
-
-    Raises:
-        SpecError: No probes were trained.
-    """
-    if "probe_auc" not in ds or not bool(ds["probe_auc"].notnull().any()):
-        raise SpecError(f"No probes were trained; {_why(ds)}")
-    both = np.stack([ds["probe_auc"].values, ds["probe_auc_control"].values], axis=1)
-    return build(
-        {"probe_auc": (("dataset", "control", "layer", "seed"), both)},
-        {
-            "dataset": ds["dataset"].values.tolist(),
-            "control": ["true labels", "shuffled labels"],
-            "layer": ds["layer"].values.tolist(),
-            "seed": ds["seed"].values.tolist(),
-        },
-        dict(ds.attrs),
-    )
-
-
-def reasons(ds: Any) -> list[str]:
-    """Why numbers are missing, one sentence each, the set of questions first."""
-    notes = json.loads(ds.attrs.get("notes", "{}"))
-    return [f"{name}: {reason}" for name, note in notes.items() for reason in note["reasons"]]
-
-
-def counts(ds: Any) -> Any:
-    """What was found and what was not, per set of questions.
-
-    Returns:
-        A pandas DataFrame, one row per set.
-    """
-    import pandas as pd
-
-    notes = json.loads(ds.attrs.get("notes", "{}"))
-    return pd.DataFrame([{"dataset": name, **note["counts"]} for name, note in notes.items()])

@@ -1,0 +1,176 @@
+"""From what was found to a dataset, and back: how a study is kept and gone on with."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tlkit.errors import SpecError
+from tlkit.results.files import open as open_store
+from tlkit.results.schema import build
+from tlkit.studies.pathways.by_layers import cut_names
+from tlkit.studies.pathways.by_token import REPLACED
+from tlkit.studies.pathways.detection import DETECTORS
+from tlkit.studies.pathways.intervention import KINDS
+from tlkit.studies.pathways.part import GROUPS, TEXTS, Part, filled, stacked, unstacked
+from tlkit.studies.pathways.sets import Asked
+from tlkit.studies.pathways.settings import PLACES, Settings
+
+SAME = (
+    "study", "weight_hash", "tokenizer_hash", "spec", "prompt_hash", "engine", "tlkit_version",
+)  # fmt: skip
+"""What two runs must share for one to go on with the other."""
+UNLOADED = ("study", "spec", "prompt_hash", "tlkit_version")
+"""Those of them that are known before a model is loaded."""
+
+
+@dataclass
+class One:
+    """What was found with one model.
+
+    Attributes:
+        about: How it was made.
+        n_layers: The model's blocks.
+        sets: Name to what was found on a set of questions.
+    """
+
+    about: dict[str, Any]
+    n_layers: int
+    sets: dict[str, Part]
+
+    def complete(self, named: Mapping[str, Asked], settings: Settings) -> bool:
+        """Whether every part of every set is done."""
+        return all(
+            name in self.sets and set(settings.asked) <= set(self.sets[name].done)
+            for name in named
+        )
+
+    def check(self, about: Mapping[str, Any], names: Sequence[str] = SAME) -> None:
+        """Refuse to go on with another study.
+
+        Raises:
+            SpecError: With what to do.
+        """
+        if any(self.about.get(name) != about.get(name) for name in names):
+            raise SpecError(
+                "The store holds another study (other weights, questions, answers, settings or "
+                "engine); choose another name, or delete it."
+            )
+
+
+def dataset_of(one: One, settings: Settings, more: Mapping[str, Any]) -> Any:
+    """All sets of one model in one dataset."""
+    notes = {name: part.note() for name, part in one.sets.items()}
+    variables, coords = stacked(one.sets)
+    if not variables:  # nothing could be measured; the answers are still there
+        shape = (len(one.sets), one.n_layers, max(part.count for part in one.sets.values()))
+        variables["delta_p"] = (("dataset", "layer", "example"), np.full(shape, np.nan, np.float32),
+                                "percentage points")  # fmt: skip
+    return _built(variables, coords, {"dataset": list(one.sets)}, one.n_layers, settings,
+                  {**one.about, **more, "notes": json.dumps(notes)})  # fmt: skip
+
+
+def side_by_side(ones: Mapping[str, One], settings: Settings, more: Mapping[str, Any]) -> Any:
+    """Several models in one dataset, along ``model``.
+
+    Sets are done in one order with every model, so that what a model has stands in front; what it
+    has not, and layers that are not its own, are missing.
+    """
+    apart = {name: dataset_of(one, settings, {}) for name, one in ones.items() if one.sets}
+    sets = max((list(one.sets) for one in ones.values()), key=len)
+    depth = max(one.n_layers for one in ones.values())
+    longest = max(ds.sizes["example"] for ds in apart.values())
+    sizes = {"dataset": len(sets), "layer": depth, "example": longest}
+    known = {
+        str(key): ds[key] for ds in reversed(apart.values()) for key in (*ds.data_vars, *TEXTS)
+    }
+
+    def joined(key: str) -> tuple[tuple[str, ...], np.ndarray]:
+        like = known[key]
+        shape = [sizes.get(str(dim), size) for dim, size in like.sizes.items()]
+        rows = [ds[key].values if key in ds.variables else None for ds in apart.values()]
+        kinds = [like.dtype if row is None else row.dtype for row in rows]
+        whole = [filled(row, shape, kind) for row, kind in zip(rows, kinds, strict=True)]
+        return ("model", *map(str, like.dims)), np.stack(whole)
+
+    variables = {
+        key: (*joined(key), like.attrs["units"]) for key, like in known.items() if key not in TEXTS
+    }
+    labels = {"model": list(apart), "dataset": sets}
+    coords = {key: joined(key) for key in TEXTS}
+    return _built(variables, coords, labels, depth, settings, {**_shared(ones), **more})
+
+
+def _shared(ones: Mapping[str, One]) -> dict[str, Any]:
+    """How it was made: what all models share, then each model's own as JSON."""
+    models = {name: {**one.about, "n_layers": one.n_layers} for name, one in ones.items()}
+    notes = {
+        name: {key: part.note() for key, part in one.sets.items()} for name, one in ones.items()
+    }
+    first = next(iter(ones.values())).about
+    own = ("model", "revision", "family", "dtype", "bos", "weight_hash", "tokenizer_hash", "engine")
+    shared = {key: value for key, value in first.items() if key not in own}
+    return {**shared, "models": json.dumps(models), "notes": json.dumps(notes)}
+
+
+def _built(
+    variables: Mapping[str, tuple], coords: Mapping[str, tuple], labels: Mapping[str, Any],
+    n_layers: int, settings: Settings, attrs: Mapping[str, Any],
+) -> Any:  # fmt: skip
+    dims = {dim for row in variables.values() for dim in row[0]}
+    optional = {
+        "layer": list(range(n_layers)),
+        "group": list(GROUPS),
+        "kind": list(KINDS),
+        "seed": list(settings.seeds),
+        "condition": cut_names(settings.scopes, settings.modes),
+        "site": list(settings.sites),
+        "pos": list(PLACES),
+        "control": list(REPLACED),
+        "detector": list(DETECTORS),
+    }
+    named = {name: values for name, values in optional.items() if name in dims}
+    return build(variables, {**labels, **coords, **named}, attrs)
+
+
+def finished(
+    store: Any, settings: Settings, named: Mapping[str, Asked], names: Sequence[str]
+) -> dict[str, One]:
+    """What a store already has, by the model's name (empty for a model alone).
+
+    Raises:
+        SpecError: The store is of other models, settings or questions.
+    """
+    if store is None or not Path(store).exists():
+        return {}
+    dataset = open_store(store)
+    notes = json.loads(dataset.attrs.get("notes", "{}"))
+    if ("models" in dataset.attrs) != bool(names):
+        raise SpecError(
+            f"{store} holds another study (of {'several models' if not names else 'one model'}); "
+            f"choose another name, or delete it."
+        )
+    if not names:
+        return {"": _one(dataset, dict(dataset.attrs), dataset.sizes.get("layer", 0), notes, named)}
+    models = json.loads(dataset.attrs["models"])
+    spec = json.dumps(settings.plain(), sort_keys=True)
+    found = {}
+    for name in names:
+        if name in models and name in notes and notes[name]:
+            about = models[name]
+            depth = int(about.pop("n_layers"))
+            own = dataset.sel(model=name).isel(layer=slice(depth))
+            found[name] = _one(own, about, depth, notes[name], named)
+            found[name].check({**about, "spec": spec}, UNLOADED)
+    return found
+
+
+def _one(
+    dataset: Any, about: dict[str, Any], depth: int, notes: Mapping[str, Any],
+    named: Mapping[str, Asked],
+) -> One:  # fmt: skip
+    kept = {name: note for name, note in notes.items() if name in named}
+    return One(about, depth, unstacked(dataset, kept))
