@@ -42,7 +42,7 @@ bench: $(STAMP) ## time sweeps against TransformerLens (run nothing else meanwhi
 	$(BIN)/python benchmarks/patching.py
 
 docs: $(STAMP) ## API pages from the docstrings, into build/docs
-	$(BIN)/pdoc --output-directory build/docs tlkit tlkit.app.explore tlkit.studies.patching tlkit.engine tlkit.models tlkit.prompts tlkit.results tlkit.plots tlkit.checks tlkit.spec
+	$(BIN)/pdoc --output-directory build/docs tlkit tlkit.app.explore tlkit.studies.patching tlkit.studies.pathways tlkit.engine tlkit.models tlkit.prompts tlkit.results tlkit.plots tlkit.checks tlkit.spec
 
 format: $(STAMP) ## let ruff rewrite what it can
 	$(BIN)/ruff format .

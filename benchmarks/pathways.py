@@ -66,6 +66,7 @@ class Loop:
         wheres = [list(one.question), list(range(one.exact.start - 1, len(one.ids) - 1))]
         for group, where in enumerate(wheres):
             for at, name in enumerate(names):
+
                 def write(stream, hook, name=name, where=where):
                     stream[0, where] = cache[name][0, where]
                     return stream

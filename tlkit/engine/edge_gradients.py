@@ -4,6 +4,7 @@ The gradient is of the loss as a function of the weights after the softmax, each
 (as in Wang et al. 2023, arXiv:2305.14160): what a change of one edge alone would do.
 """
 
+import contextlib
 from collections.abc import Callable
 
 import torch
@@ -70,10 +71,8 @@ def edge_gradients(
     ]
     try:
         with torch.enable_grad(), seam(parts, graph) as hf:
-            try:
+            with contextlib.suppress(_Reached):
                 hf.base_model(tokens, attention_mask=mask, use_cache=False)
-            except _Reached:
-                pass
             value = loss(streams[0].reshape(-1, streams[0].shape[-1]))
             gradients = torch.autograd.grad(value, graph.patterns)
     finally:

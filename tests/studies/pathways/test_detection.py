@@ -48,9 +48,7 @@ def test_a_mixture_of_probes_beats_its_random_gate():
     assert auc["mop_vanilla_experts"] > auc["mop_random_gate"]
     assert auc["reweighting"] >= auc["probe"] - 0.01
     names = given_to.groups
-    test = paired_auc(
-        found["mop"], found["mop_random_gate"], given_to.labels == 1, names, seed=0
-    )
+    test = paired_auc(found["mop"], found["mop_random_gate"], given_to.labels == 1, names, seed=0)
     assert test.p_value < 0.01
 
 
@@ -173,7 +171,7 @@ def test_scaled_edges_equal_a_hooked_loop(task):
             state = {}
             hooks = [(f"blocks.{k}.attn.hook_pattern", write) for k in range(3)]
             hooks.append(("blocks.2.hook_resid_post",
-                          lambda x, hook, state=state: state.update(h=x[0, -1].clone())))  # fmt: skip
+                          lambda x, hook, to=state: to.update(h=x[0, -1].clone())))  # fmt: skip
             with torch.no_grad():
                 task.model.run_with_hooks(torch.tensor([one.ids]), fwd_hooks=hooks)
             np.testing.assert_allclose(found[2, i, 0], state["h"].numpy(), atol=2e-5)

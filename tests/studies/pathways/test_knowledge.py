@@ -7,8 +7,8 @@ from scipy.stats import binomtest
 import tlkit as tk
 from tlkit.prompts.qa import QA
 from tlkit.studies.pathways import knowledge
-from tlkit.studies.pathways.part import Part
 from tlkit.studies.pathways.examples import examples_of
+from tlkit.studies.pathways.part import Part
 from tlkit.studies.pathways.settings import Settings
 from tlkit.studies.pathways.task import Task
 

@@ -58,5 +58,5 @@ def test_parts_cost_more_and_given_answers_less(tiny_bridge, asked):
 
 
 def test_a_folder_without_a_config_is_refused(tmp_path):
-    with pytest.raises(SpecError, match="has no config.json"):
+    with pytest.raises(SpecError, match="has no config"):
         outline(tmp_path)

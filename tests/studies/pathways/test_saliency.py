@@ -84,6 +84,6 @@ def test_nothing_is_left_behind_on_the_model(tiny_bridge):
 def test_the_loss_is_binary_cross_entropy():
     probe = Probe(np.array([0.7, -0.2]), 0.1)
     state = torch.tensor([1.5, 2.0])
-    p = probe.probability(state.numpy())
+    p = probe.probability(state.numpy()[None])[0]
     assert float(detection_loss(state, probe, True)) == pytest.approx(-np.log(p), rel=1e-5)
     assert float(detection_loss(state, probe, False)) == pytest.approx(-np.log(1 - p), rel=1e-5)

@@ -20,7 +20,9 @@ from tlkit.studies.pathways.part import Part
 from tlkit.studies.pathways.settings import Settings
 from tlkit.studies.pathways.task import Task
 
-ONE = Example(0, (9, 10, 11, 12, 13, 14, 50, 60, 61), 6, (2, 3), (1, 4), Span(7, 9), False, "a", "r")
+ONE = Example(
+    0, (9, 10, 11, 12, 13, 14, 50, 60, 61), 6, (2, 3), (1, 4), Span(7, 9), False, "a", "r"
+)
 DONOR = Example(1, (9, 20, 21, 22, 23, 24, 51, 70), 6, (2, 3, 4), (1,), Span(7, 8), True, "b", "r")
 
 

@@ -1,9 +1,10 @@
 """Does a model judge its answer by the question (Q-anchored) or by the answer itself (A-anchored)?
 
 `run` measures; `cuts`, `probes`, `patch_tokens`, `knowledge_boundary`, `detect` and `saliency` each
-measure one part of it. `curves`, `by_cut`, `aucs`, `places`, `flips`, `boundary`, `awareness`, `detectors`,
-`saliency_density`, `table`, `share_right`, `counts` and `reasons` read what was found; `plan` says
-what it would cost; `answer` and `given` make answers; `on_samples` runs it on our own questions.
+measure one part of it. `curves`, `by_cut`, `aucs`, `places`, `flips`, `boundary`, `awareness`,
+`detectors`, `saliency_density`, `table`, `share_right`, `counts` and `reasons` read what was found;
+`plan` says what it would cost; `answer` and `given` make answers; `on_samples` runs it on our own
+questions.
 """
 
 from tlkit.studies.answers import answer as answer

@@ -1,7 +1,7 @@
 """Activations of whole sequences at some positions, for probes."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from tlkit.models.bridge import Parts
 from tlkit.prompts.prompts import Prompts
 
 
+@runtime_checkable
 class Running(Protocol):
     """How a model is run."""
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tlkit.studies.pathways.settings import PLACES, Settings
 from tlkit.studies.pathways.by_token import REPLACED
 from tlkit.studies.pathways.reweighting import SIDES
+from tlkit.studies.pathways.settings import PLACES, Settings
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ gate, experts, and the factor of reweighting - comes from the training questions
 - ``p_true``: 1 - P(True), see `said`. ``logit_mean``, ``logit_min``: minus the mean or the least
   logit of the exact answer's tokens.
 - ``probe``: one linear probe, at the layer that is best in an inner cross-validation.
-- ``mop``: p(wrong) = Σ_m π_m p_m(wrong). The experts p_m are probes trained on the Q-anchored and on
-  the A-anchored training examples, the gate π a probe that tells these apart.
+- ``mop``: p(wrong) = Σ_m π_m p_m(wrong). The experts p_m are probes trained on the Q-anchored and
+  on the A-anchored training examples, the gate π a probe that tells these apart.
 - ``mop_random_gate``: π drawn at random. ``mop_vanilla_experts``: experts trained on a random
   division of the same sizes.
 - ``reweighting``: the gate says on which pathway an example is; its attention edges (Q: from the
@@ -198,9 +198,7 @@ class _Fold:
             labels = self.labels[members]
             one_class = len(np.unique(labels)) < 2
             found.append(
-                self.single
-                if one_class
-                else self._fit(self.features[self.train][members], labels)
+                self.single if one_class else self._fit(self.features[self.train][members], labels)
             )
         return found[0], found[1]
 

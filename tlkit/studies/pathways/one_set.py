@@ -7,9 +7,9 @@ from tlkit.errors import SpecError
 from tlkit.prompts.qa import QA
 from tlkit.studies.answers import Answers, answer
 from tlkit.studies.pathways import (
-    by_layers,
     by_group,
     by_intervention,
+    by_layers,
     by_place,
     by_token,
     detection,

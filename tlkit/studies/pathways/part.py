@@ -89,6 +89,7 @@ class Part:
         """All but variables and texts, as plain values."""
         return {
             "counts": self.counts, "reasons": self.reasons, "done": self.done,
+            "variables": list(self.variables),
             "answers": self.answers,
         }  # fmt: skip
 
@@ -128,7 +129,7 @@ def filled(values: np.ndarray | None, shape: Sequence[int], like: Any) -> np.nda
     kind = np.dtype(like)
     if kind.kind == "U":
         out = np.full(shape, "", dtype=kind)
-    elif kind == bool:
+    elif kind.kind == "b":
         out = np.zeros(shape, dtype=bool)
     else:
         out = np.full(shape, np.nan, dtype=np.float32)
@@ -147,12 +148,11 @@ def unstacked(dataset: Any, notes: Mapping[str, Any]) -> dict[str, Part]:
             count, note["answers"], counts=note["counts"], reasons=note["reasons"],
             done=note["done"],
         )  # fmt: skip
-        for key, values in one.data_vars.items():
+        for key in note["variables"]:
+            values = one[key]
             cut = values.isel(example=slice(count)) if "example" in values.dims else values
-            if cut.dtype == bool or bool(cut.notnull().any()):  # another set alone has the rest
-                part.variables[str(key)] = (
-                    tuple(map(str, cut.dims)), cut.values, str(values.attrs["units"]),
-                )  # fmt: skip
+            dims = tuple(map(str, cut.dims))
+            part.variables[key] = (dims, cut.values, str(values.attrs["units"]))
         part.texts = {key: one[key].values[:count].tolist() for key in TEXTS}
         parts[name] = part
     return parts

@@ -105,9 +105,7 @@ def plan(model: Any, qa: Any, **choices: Any) -> PathwaysPlan:
     )  # fmt: skip
 
 
-def _sizes(
-    tokenizer: Any, asked: Asked, settings: Settings, new: int, blocks: int
-) -> Sizes:
+def _sizes(tokenizer: Any, asked: Asked, settings: Settings, new: int, blocks: int) -> Sizes:
     """Tokens of each prompt, and of its part from the exact question on."""
     if isinstance(asked, Answers):
         starts = [one.exact_question or one.asked for one in asked]

@@ -1,5 +1,6 @@
 """The sets of questions of a study, by name; what is no such set is refused."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -65,3 +66,9 @@ def _check(several: Sequence[Any]) -> None:
     for one in several:
         if not isinstance(one, Asked):
             raise SpecError(f"{type(one).__name__} is no set of questions; make one with tk.QA.")
+
+
+def asked_hash(named: Mapping[str, Asked]) -> str:
+    """The sha256 of all sets, by name and in their order."""
+    asked = "".join(f"{name} {one.hash()}" for name, one in named.items())
+    return hashlib.sha256(asked.encode()).hexdigest()

@@ -16,14 +16,14 @@ from tlkit.studies.pathways.by_token import REPLACED
 from tlkit.studies.pathways.detection import DETECTORS
 from tlkit.studies.pathways.intervention import KINDS
 from tlkit.studies.pathways.part import GROUPS, TEXTS, Part, filled, stacked, unstacked
-from tlkit.studies.pathways.sets import Asked
+from tlkit.studies.pathways.sets import Asked, asked_hash
 from tlkit.studies.pathways.settings import PLACES, Settings
 
 SAME = (
     "study", "weight_hash", "tokenizer_hash", "spec", "prompt_hash", "engine", "tlkit_version",
 )  # fmt: skip
 """What two runs must share for one to go on with the other."""
-UNLOADED = ("study", "spec", "prompt_hash", "tlkit_version")
+UNLOADED = ("study", "spec", "prompt_hash")
 """Those of them that are known before a model is loaded."""
 
 
@@ -44,21 +44,8 @@ class One:
     def complete(self, named: Mapping[str, Asked], settings: Settings) -> bool:
         """Whether every part of every set is done."""
         return all(
-            name in self.sets and set(settings.asked) <= set(self.sets[name].done)
-            for name in named
+            name in self.sets and set(settings.asked) <= set(self.sets[name].done) for name in named
         )
-
-    def check(self, about: Mapping[str, Any], names: Sequence[str] = SAME) -> None:
-        """Refuse to go on with another study.
-
-        Raises:
-            SpecError: With what to do.
-        """
-        if any(self.about.get(name) != about.get(name) for name in names):
-            raise SpecError(
-                "The store holds another study (other weights, questions, answers, settings or "
-                "engine); choose another name, or delete it."
-            )
 
 
 def dataset_of(one: One, settings: Settings, more: Mapping[str, Any]) -> Any:
@@ -142,35 +129,39 @@ def finished(
     """What a store already has, by the model's name (empty for a model alone).
 
     Raises:
-        SpecError: The store is of other models, settings or questions.
+        SpecError: The store is of another study, or of other settings or questions.
     """
     if store is None or not Path(store).exists():
         return {}
     dataset = open_store(store)
-    notes = json.loads(dataset.attrs.get("notes", "{}"))
+    wanted = {
+        "study": "pathways", "spec": json.dumps(settings.plain(), sort_keys=True),
+        "prompt_hash": asked_hash(named),
+    }  # fmt: skip
+    check_alike(dataset.attrs, wanted, UNLOADED)
+    notes = json.loads(dataset.attrs["notes"])
     if ("models" in dataset.attrs) != bool(names):
-        raise SpecError(
-            f"{store} holds another study (of {'several models' if not names else 'one model'}); "
-            f"choose another name, or delete it."
-        )
+        kind = "one model" if names else "several models"
+        raise SpecError(f"{store} holds a study of {kind}; choose another name, or delete it.")
     if not names:
-        return {"": _one(dataset, dict(dataset.attrs), dataset.sizes.get("layer", 0), notes, named)}
-    models = json.loads(dataset.attrs["models"])
-    spec = json.dumps(settings.plain(), sort_keys=True)
+        return {"": One(dict(dataset.attrs), 0, unstacked(dataset, notes))}
     found = {}
-    for name in names:
-        if name in models and name in notes and notes[name]:
-            about = models[name]
-            depth = int(about.pop("n_layers"))
-            own = dataset.sel(model=name).isel(layer=slice(depth))
-            found[name] = _one(own, about, depth, notes[name], named)
-            found[name].check({**about, "spec": spec}, UNLOADED)
+    for name, about in json.loads(dataset.attrs["models"]).items():
+        depth = int(about.pop("n_layers"))
+        if name in names and notes.get(name):
+            own = dataset.sel(model=name).isel(layer=slice(depth), missing_dims="ignore")
+            found[name] = One(about, depth, unstacked(own, notes[name]))
     return found
 
 
-def _one(
-    dataset: Any, about: dict[str, Any], depth: int, notes: Mapping[str, Any],
-    named: Mapping[str, Asked],
-) -> One:  # fmt: skip
-    kept = {name: note for name, note in notes.items() if name in named}
-    return One(about, depth, unstacked(dataset, kept))
+def check_alike(kept: Mapping[str, Any], wanted: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Refuse to go on with another study.
+
+    Raises:
+        SpecError: With what to do.
+    """
+    if any(kept.get(name) != wanted.get(name) for name in names):
+        raise SpecError(
+            "The store holds another study (other weights, questions, answers, settings or "
+            "engine); choose another name, or delete it."
+        )

@@ -1,6 +1,5 @@
 """`tk.pathways.run`: answers, probes, knockouts and patches on sets of questions."""
 
-import hashlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,10 +15,17 @@ from tlkit.results.files import save
 from tlkit.results.provenance import provenance
 from tlkit.studies.pathways.one_set import study_one
 from tlkit.studies.pathways.part import Part
-from tlkit.studies.pathways.sets import Asked, check_tokenizer, named_sets
+from tlkit.studies.pathways.sets import Asked, asked_hash, check_tokenizer, named_sets
 from tlkit.studies.pathways.settings import Settings
 from tlkit.studies.pathways.several import loaded, models_of
-from tlkit.studies.pathways.store import One, dataset_of, finished, side_by_side
+from tlkit.studies.pathways.store import (
+    SAME,
+    One,
+    check_alike,
+    dataset_of,
+    finished,
+    side_by_side,
+)
 from tlkit.studies.pathways.task import Told
 
 
@@ -84,8 +90,8 @@ def run(
         seconds = round(time.perf_counter() - started, 3)
         whole = all(name in ones and ones[name].complete(named, settings) for name in models)
         more = {"complete": whole, "seconds": seconds}
-        return side_by_side(ones, settings, more) if several else dataset_of(
-            ones[""], settings, more
+        return (
+            side_by_side(ones, settings, more) if several else dataset_of(ones[""], settings, more)
         )
 
     def keep() -> None:
@@ -127,7 +133,7 @@ class _Work:
         packed = packs(parts, self.engine)
         about = _about(self.model, self.named, self.settings, packed=packed)
         if before is not None:
-            before.check(about)
+            check_alike(before.about, about, SAME)
         return One(about, parts.n_layers, dict(before.sets) if before else {})
 
     def finish(self, one: One) -> None:
@@ -173,10 +179,9 @@ def _about(
     model: Any, named: Mapping[str, Asked], settings: Settings, *, packed: bool
 ) -> dict[str, Any]:
     """How it was made."""
-    asked = "".join(f"{name} {qa.hash()}" for name, qa in named.items())
     return provenance(
         model, spec=settings.plain(), seed=settings.seed,
         engine="packed" if packed else "reference", study="pathways", mode=settings.mode,
         min_examples=settings.min_examples,
-        prompt_hash=hashlib.sha256(asked.encode()).hexdigest(),
+        prompt_hash=asked_hash(named),
     )  # fmt: skip
