@@ -187,8 +187,9 @@ def test_a_set_of_one_question_is_refused(tiny_bridge, asked):
 
 def test_every_part_at_once(models, questions, tmp_path):
     ds = run(
-        models, {"all": questions["all"]}, parts=tk.pathways.PARTS, store=tmp_path / "x.zarr",
-        factors=(2.0,), **{**QUICK, "seeds": (0,)},
+        models, questions["few"], parts=tk.pathways.PARTS, store=tmp_path / "x.zarr",
+        factors=(2.0,), scopes=["cumulative", "single"], sites=["resid_post"],
+        **{**QUICK, "seeds": (0,)},
     )  # fmt: skip
     for name in ("delta_p", "delta_p_intervention", "p_wrong_cut", "place_auc", "flip_rate",
                  "answer_only_delta_p", "awareness_auc", "right", "detector_auc",
@@ -217,7 +218,7 @@ def test_every_part_at_once(models, questions, tmp_path):
     assert known["accuracy"].dims == ("model", "dataset", "group", "layer")
     both = (known["accuracy"] * known["group_size"]).sum("group")
     assert both.sel(model="three").values == pytest.approx(float(ds["right"][0].sum()))
-    assert len(tk.pathways.places(ds)) == 2 * 3 * 3
+    assert len(tk.pathways.places(ds)) == 2 * 3
     assert len(tk.pathways.detectors(ds)) == 2 * ds.sizes["detector"]
     assert len(tk.pathways.flips(ds)) == 2 * 3 * 2
     density = tk.pathways.saliency_density(ds)

@@ -10,7 +10,7 @@ away; with given answers it is at chance by construction).
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -160,5 +160,5 @@ def words_of(texts: Sequence[str]) -> np.ndarray:
     """A bag of words of each text: counts, ``[text, word]``."""
     from sklearn.feature_extraction.text import CountVectorizer
 
-    counted = CountVectorizer(token_pattern=r"\w+|[^\w\s]").fit_transform(texts)
+    counted: Any = CountVectorizer(token_pattern=r"\w+|[^\w\s]").fit_transform(texts)
     return np.asarray(counted.toarray(), dtype=np.float64)

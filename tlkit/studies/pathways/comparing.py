@@ -47,13 +47,11 @@ def paired_auc(
     """
     one, other = rankdata(first), rankdata(second)
     observed = auc(one, labels) - auc(other, labels)
-    members = _members(groups)
+    names, of_group = np.unique(np.asarray(groups), return_inverse=True)
     generator = np.random.default_rng([seed, 4])
     further = 0
-    swap = np.zeros(len(labels), dtype=bool)
     for _ in range(permutations):
-        for some, turn in zip(members, generator.integers(0, 2, len(members)), strict=True):
-            swap[some] = turn
+        swap = generator.integers(0, 2, len(names))[of_group] == 1
         difference = auc(np.where(swap, other, one), labels) - auc(
             np.where(swap, one, other), labels
         )

@@ -36,7 +36,7 @@ RIVAL = "probe"
 """The detector with which the others are compared."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Learning:
     """What detectors learn from.
 
@@ -140,12 +140,12 @@ class _Fold:
     def __init__(self, given: Learning, train: np.ndarray, seed: int) -> None:
         self.given, self.train = given, train
         self.generator = np.random.default_rng([seed, 3])
+        self.labels, self.groups = given.labels[train], [str(given.groups[i]) for i in train]
         inner = self._inner({"base": given.base[:, train], CUT: given.knockout[:, train]})
         self.layer = int(np.nanargmax(inner.auc[:, 0]))
         said = {name: values[self.layer] for name, values in inner.probability.items()}
         self.q_anchored = turned(said["base"], said[CUT])
         self.features = given.base[self.layer]
-        self.labels = given.labels[train]
         self.single = self._fit(self.features[train], self.labels)
 
     def scores(self, test: np.ndarray) -> dict[str, np.ndarray]:
@@ -171,9 +171,9 @@ class _Fold:
 
     def _inner(self, features: dict[str, np.ndarray], labels: np.ndarray | None = None) -> CrossFit:
         """Held-out probes within the training examples."""
-        probing, groups = self.given.probing, [self.given.groups[i] for i in self.train]
+        probing = self.given.probing
         return cross_fitted(
-            features, self.given.labels[self.train] if labels is None else labels, groups,
+            features, self.labels if labels is None else labels, self.groups,
             folds=probing.folds, seeds=probing.seeds[:1], c=probing.c, balanced=probing.balanced,
         )  # fmt: skip
 
@@ -185,7 +185,7 @@ class _Fold:
 
     def _held_out(self, gate: Probe, x: np.ndarray) -> np.ndarray:
         """What gates say of training examples that they have not seen; the gate itself if few."""
-        groups = np.array([self.given.groups[i] for i in self.train])
+        groups = np.array(self.groups)
         least = min(len(set(groups[self.q_anchored == side])) for side in (False, True))
         if least < self.given.probing.folds:
             return gate.probability(x)

@@ -13,8 +13,8 @@ def partners_of(examples: Sequence[Example], seed: int) -> list[int | None]:
 
     The same shape: the prompts have equally many tokens and the exact questions stand at the
     same positions, so that positions correspond one to one. A partner is another question whose
-    exact answer is other tokens. Within each such set the examples are shuffled and then shifted by the
-    number of places that pairs the most of them.
+    exact answer is other tokens. Within each such set the examples are shuffled and then shifted
+    by the number of places that pairs the most of them.
 
     Args:
         examples: The examples.

@@ -80,9 +80,8 @@ def plan(model: Any, qa: Any, **choices: Any) -> PathwaysPlan:
         SpecError: The request cannot be carried out.
     """
     named = named_sets(qa)
-    about: Any = model if isinstance(model, Outline) else Parts(model)
+    about, weights, tokenizer = _about(model)
     settings = Settings.of(choices).checked(about.n_layers)
-    tokenizer = model.tokenizer if isinstance(model, Outline) else tokenizer_of(model)
     short = EXPECTED_SHORT if settings.template == "short" else EXPECTED
     new = min(short, settings.max_new_tokens)
     whole, probed, lengths = Cost(), 0, []
@@ -94,15 +93,19 @@ def plan(model: Any, qa: Any, **choices: Any) -> PathwaysPlan:
         lengths += sizes.lengths
     flops = whole.token_layers * flops_per_token_layer(about, max(lengths) + new)
     flops += 2.0 * about.d_model * about.config.vocab_size * whole.unembedded
-    weights = (
-        about.weights if isinstance(about, Outline) else sum(p.numel() for p in model.parameters())
-    )
     generated = 0 if settings.answers == "given" else new * len(lengths)
     return PathwaysPlan(
         counts, probed, generated, whole.lanes, whole.token_layers, whole.plain, whole.probes,
         flops, flops / flops_per_second(about), weights * about.dtype.itemsize,
         tokenizer is not None,
     )  # fmt: skip
+
+
+def _about(model: Any) -> tuple[Any, int, Any]:
+    """A model's sizes, its number of weights, and its tokenizer if there is one."""
+    if isinstance(model, Outline):
+        return model, model.weights, model.tokenizer
+    return Parts(model), sum(p.numel() for p in model.parameters()), tokenizer_of(model)
 
 
 def _sizes(tokenizer: Any, asked: Asked, settings: Settings, new: int, blocks: int) -> Sizes:

@@ -95,8 +95,10 @@ class Settings:
             name = "parts" if name == "readings" else name
             if name not in names:
                 raise SpecError(f"pathways has no choice {name!r}; it has {', '.join(names)}.")
-            listed = name in several and value is not None
-            made[name] = tuple([value] if isinstance(value, str) else value) if listed else value
+            if name in several and value is not None:
+                made[name] = (value,) if isinstance(value, str) else tuple(value)
+            else:
+                made[name] = value
         return cls(**made)
 
     def checked(self, n_layers: int | None = None) -> "Settings":
