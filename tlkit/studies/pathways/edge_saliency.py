@@ -2,10 +2,10 @@
 
 Saliency of an edge: S = |A · ∂L/∂A| (Wang et al. 2023, arXiv:2305.14160; used so by Luo et al.
 2026, arXiv:2601.07422), with A its attention weight and L the detection loss: the binary
-cross-entropy of a probe on the stream behind one block, at the exact answer's last token, against whether the
-answer is wrong. It is summed over heads and over edges: *exact*, from the exact question's tokens
-to the exact answer's; *full*, from all of the question's to all of the answer's up to there. The
-probe is at the layer that tells best, and has not seen the question.
+cross-entropy of a probe on the stream behind one block, at the exact answer's last token, against
+whether the answer is wrong. It is summed over heads and over edges: *exact*, from the exact
+question's tokens to the exact answer's; *full*, from all of the question's to all of the answer's
+up to there. The probe is at the layer that tells best, and has not seen the question.
 """
 
 from typing import Any
