@@ -15,6 +15,7 @@ from tlkit.engine.readout import Reading
 from tlkit.engine.verified import share_run
 from tlkit.engine.work import Work
 from tlkit.models.bridge import Parts
+from tlkit.models.outline import Outline
 from tlkit.spec.callables import as_metrics
 from tlkit.spec.sweeps import Sweep
 
@@ -120,7 +121,7 @@ def plan(
     )  # fmt: skip
 
 
-def flops_per_token_layer(parts: Parts, length: int) -> float:
+def flops_per_token_layer(parts: Parts | Outline, length: int) -> float:
     """Operations of one token in one block: two per weight, and attention over ``length`` keys."""
     weights = sum(p.numel() for p in parts.blocks[0].parameters() if p.ndim > 1)
     return 2.0 * weights + 4.0 * length * parts.n_heads * parts.d_head
@@ -132,7 +133,7 @@ def _memory(parts: Parts, lanes: list[Lane], tokens: int, budget: int) -> int:
     return recorded + rows * parts.d_model * parts.dtype.itemsize * 3
 
 
-def flops_per_second(parts: Parts) -> float:
+def flops_per_second(parts: Parts | Outline) -> float:
     """Speed of a product of 1 024 tokens with a square matrix of the model's width."""
     with torch.no_grad():
         rows = torch.ones(1024, parts.d_model, dtype=parts.dtype, device=parts.device)
