@@ -165,11 +165,8 @@ def answer(
     )
     given = [_cut(tokenizer, store.get(row) or [], stop) for row in ids]
     rows = zip(qa, prompts, given, strict=True)
-    return Answers(
-        qa.name,
-        tuple(located(tokenizer, q, p, new, template=template) for q, p, new in rows),
-        hash_tokenizer(tokenizer),
-    )
+    items = tuple(located(tokenizer, q, p, new, template=template) for q, p, new in rows)
+    return Answers(qa.name, items, hash_tokenizer(tokenizer))
 
 
 def how_asked(tokenizer: Any, chat: bool | None, template: str | None) -> tuple[bool, str]:

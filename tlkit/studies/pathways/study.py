@@ -71,7 +71,6 @@ def run(
     Raises:
         SpecError: The request cannot be carried out; told before the model runs.
     """
-    started = time.perf_counter()
     named, settings = named_sets(qa), Settings.of(choices).checked()
     several = models_of(model)
     models = several or {"": model}
@@ -83,31 +82,54 @@ def run(
             _fits(one, named, settings)
     if overwrite and store is not None:
         remove(Path(store))
+    study = _Study(named, settings, list(several), store)
     before = finished(store, settings, named, list(several))
-    ones: dict[str, One] = {}
-
-    def dataset() -> Any:
-        seconds = round(time.perf_counter() - started, 3)
-        whole = all(name in ones and ones[name].complete(named, settings) for name in models)
-        more = {"complete": whole, "seconds": seconds}
-        return (
-            side_by_side(ones, settings, more) if several else dataset_of(ones[""], settings, more)
-        )
-
-    def keep() -> None:
-        if store is not None:
-            save(dataset(), store, overwrite=True)
-
     for name, source in models.items():
         there = before.get(name)
         if several and there is not None and there.complete(named, settings):
-            ones[name] = there  # not even loaded again
+            study.ones[name] = there  # not even loaded again
             continue
-        work = _Work(loaded(source), named, settings, engine, most, _titled(stages, name), keep)
-        ones[name] = work.begin(there)
-        work.finish(ones[name])
+        told = _titled(stages, name)
+        work = _Work(loaded(source), named, settings, engine, most, told, study.keep)
+        study.ones[name] = work.begin(there)
+        work.finish(study.ones[name])
         del work  # the model may go before the next one comes
-    return dataset()
+    return study.dataset()
+
+
+class _Study:
+    """All models' results, and where they are kept.
+
+    Args:
+        named: The sets of questions.
+        settings: The study's choices.
+        several: The models' names; empty for one alone.
+        store: Where results are kept, if anywhere.
+    """
+
+    def __init__(
+        self, named: Mapping[str, Asked], settings: Settings, several: list[str],
+        store: str | Path | None,
+    ) -> None:  # fmt: skip
+        self.named, self.settings, self.several, self.store = named, settings, several, store
+        self.started = time.perf_counter()
+        self.ones: dict[str, One] = {}
+
+    def dataset(self) -> Any:
+        """What there is so far."""
+        whole = all(
+            name in self.ones and self.ones[name].complete(self.named, self.settings)
+            for name in self.several or [""]
+        )
+        more = {"complete": whole, "seconds": round(time.perf_counter() - self.started, 3)}
+        if self.several:
+            return side_by_side(self.ones, self.settings, more)
+        return dataset_of(self.ones[""], self.settings, more)
+
+    def keep(self) -> None:
+        """Save what there is so far."""
+        if self.store is not None:
+            save(self.dataset(), self.store, overwrite=True)
 
 
 @dataclass(frozen=True, eq=False)
