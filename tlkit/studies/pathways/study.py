@@ -42,8 +42,7 @@ def run(
 ) -> Any:
     """Ask a model questions, and find what its verdict on its own answers rests on.
 
-    Method: Luo et al. 2026 (arXiv:2601.07422); docs/studies/pathways.md says what was read there
-    and what was decided here.
+    Method: Luo et al. 2026 (arXiv:2601.07422); see docs/studies/pathways.md.
 
     Args:
         model: A loaded model; or several: a list of sources such as hub ids, or a mapping of
@@ -72,29 +71,39 @@ def run(
         SpecError: The request cannot be carried out; told before the model runs.
     """
     named, settings = named_sets(qa), Settings.of(choices).checked()
-    several = models_of(model)
-    models = several or {"": model}
-    if engine not in ("packed", "reference"):
-        raise SpecError(f"There is no engine {engine!r}; the engines are packed, reference.")
+    models = (several := models_of(model)) or {"": model}
+    _check(models, named, settings, engine)
     most = bytes_of(budget)
-    for one in models.values():
-        if hasattr(one, "cfg"):
-            _fits(one, named, settings)
     if overwrite and store is not None:
         remove(Path(store))
     study = _Study(named, settings, list(several), store)
     before = finished(store, settings, named, list(several))
     for name, source in models.items():
         there = before.get(name)
-        if several and there is not None and there.complete(named, settings):
+        if several and there and there.complete(named, settings):
             study.ones[name] = there  # not even loaded again
             continue
-        told = _titled(stages, name)
-        work = _Work(loaded(source), named, settings, engine, most, told, study.keep)
+        told, one = _titled(stages, name), loaded(source)
+        work = _Work(one, named, settings, engine, most, told, study.keep)
         study.ones[name] = work.begin(there)
         work.finish(study.ones[name])
-        del work  # the model may go before the next one comes
+        del work, one  # the model may go before the next one comes
     return study.dataset()
+
+
+def _check(
+    models: Mapping[str, Any], named: Mapping[str, Asked], settings: Settings, engine: str
+) -> None:
+    """Refuse what can be seen before anything is loaded or deleted.
+
+    Raises:
+        SpecError: There is no such engine, or a loaded model does not fit.
+    """
+    if engine not in ("packed", "reference"):
+        raise SpecError(f"There is no engine {engine!r}; the engines are packed, reference.")
+    for one in models.values():
+        if hasattr(one, "cfg"):
+            _fits(one, named, settings)
 
 
 class _Study:
