@@ -98,7 +98,9 @@ def _tokens(model: Any, prompts: Prompts) -> list[str]:
     """The pair by its token ids, with spans where they decide what is aligned with what."""
     named = ("clean", "corrupted", "answers", "wrong_answers")
     rows = {name: getattr(prompts, name) for name in named}
-    given = {name: [list(row) for row in value] for name, value in rows.items() if value}
+    given: dict[str, Any] = {
+        name: [list(row) for row in value] for name, value in rows.items() if value
+    }
     if not _same(Prompts.from_tokens(**given), prompts):
         for name in ("spans", "corrupted_spans"):
             given[name] = {

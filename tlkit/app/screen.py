@@ -126,9 +126,9 @@ def _one(value: Any) -> Any:
 def _change(change: AnyIntervention, state: State) -> dict[str, Any]:
     """A change in words, and the cell of the present map that it is, if it is one."""
     site = getattr(change, "site", None)
-    own = site is not None and hasattr(change, "source") and site.component == state.site
-    at = getattr(site, state.axis) if own else None
-    return {"label": label(change), "layer": site.layer if own else None, "at": at}
+    if site is None or not hasattr(change, "source") or site.component != state.site:
+        return {"label": label(change), "layer": None, "at": None}
+    return {"label": label(change), "layer": site.layer, "at": getattr(site, state.axis)}
 
 
 def _labels(prompts: Prompts, side: str) -> list[str]:

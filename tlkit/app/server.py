@@ -86,9 +86,9 @@ class Served:
 
         made: list[Any] = []
 
-        def keep(application: Any) -> Any:
-            made.append(application)
-            return application
+        def keep(app: Any) -> Any:
+            made.append(app)
+            return app
 
         _shown[:] = [self._shown]
         builder = create_asgi_app(quiet=True, token=self._token)

@@ -157,10 +157,8 @@ def _saliency(found: Any) -> Any:
     return Section("Saliency", [text, plot(study.saliency_density(found))])
 
 
-_PARTS: tuple[Callable[[Any], Any], ...] = (
-    _cuts, _places, _tokens, _boundary, _detectors, _saliency,
-)  # fmt: skip
-_VARIABLES = {
+# What a part is drawn by, and the variable that says whether it was measured.
+_PARTS: dict[Callable[[Any], Any], str] = {
     _cuts: "p_wrong_cut", _places: "place_auc", _tokens: "flip_rate_n", _boundary: "right",
     _detectors: "detector_auc", _saliency: "saliency",
 }  # fmt: skip
@@ -168,5 +166,5 @@ _VARIABLES = {
 
 def _asked(found: Any, part: Callable[[Any], Any]) -> bool:
     """Whether a part was measured, anywhere."""
-    name = _VARIABLES[part]
+    name = _PARTS[part]
     return name in found and bool(found[name].notnull().any())
