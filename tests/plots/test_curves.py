@@ -62,7 +62,7 @@ def test_colour_says_one_dimension_and_dash_the_other(ds):
     assert len(lines) == 8
     assert [line.line.dash for line in lines[:4]] == ["solid", "dash", "solid", "dash"]
     assert lines[0].line.color == lines[1].line.color != lines[2].line.color
-    assert lines[0].name == "PopQA, Q-anchored (n = 8)"
+    assert lines[0].name == "PopQA, Q-anchored (n = 8-12)"
     assert lines[2].name == "&lt;NQ&gt;, Q-anchored (n = 12)"
     np.testing.assert_allclose(lines[7].y, ds["delta_p"].values[1, 1, 1].mean(-1))
     assert [a.text for a in figure.layout.annotations] == ["8B", "32B"]
