@@ -162,7 +162,7 @@ def test_all_parts_have_a_section_each(sets, tmp_path, capsys):
 
 
 def test_a_plan_needs_a_config_alone(sets, tmp_path, capsys):
-    from tlkit.models.tiny import tiny
+    from tlkit.models.tiny import tiny, tiny_tokenizer
 
     folder = tmp_path / "Small-Model"
     tiny("llama").config.save_pretrained(folder)
@@ -175,6 +175,6 @@ def test_a_plan_needs_a_config_alone(sets, tmp_path, capsys):
     both = json.loads(capsys.readouterr().out)["plan"]
     assert set(both) == {"Small-Model", "tiny:llama"}
     assert both["Small-Model"] == {**alone, "seconds": both["Small-Model"]["seconds"]}
-    tiny("llama").tokenizer.save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
     assert main([*command[:-2], "--out", str(tmp_path / "x.html")]) == 2
     assert "has a config.json but no weights" in capsys.readouterr().err

@@ -10,7 +10,7 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
-from tlkit.studies.pathways import given, own_questions
+from tlkit.studies.pathways import given, own_questions, probes
 from tlkit.studies.pathways.by_place import (
     calibration_error,
     measure,
@@ -89,3 +89,15 @@ def test_a_planted_signal_is_found_and_shuffled_labels_are_not():
     scores, chance = scored_by_seed(features, labels, names, Probing(4, (0, 1, 2)))
     assert min(one.auc for one in scores) > 0.95
     assert np.mean(chance) == pytest.approx(0.5, abs=0.1)
+
+
+def test_probes_alone_have_no_examples(tiny_bridge):
+    """Of one model and of two; their texts would be labels of nothing."""
+    model, questions = tiny_bridge("llama3"), own_questions(60)
+    asked = {"answers": "given", "folds": 3, "seeds": (0,), "min_examples": 6}
+    one = probes(model, questions, **asked)
+    two = probes({"a": model, "b": model}, questions, **asked)
+    assert "example" not in one.sizes
+    assert "example" not in two.sizes
+    for name in ("a", "b"):
+        np.testing.assert_array_equal(one["place_auc"], two["place_auc"].sel(model=name))

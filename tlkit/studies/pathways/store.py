@@ -69,10 +69,12 @@ def side_by_side(ones: Mapping[str, One], settings: Settings, more: Mapping[str,
     apart = {name: dataset_of(one, settings, {}) for name, one in ones.items() if one.sets}
     sets = max((list(one.sets) for one in ones.values()), key=len)
     depth = max(one.n_layers for one in ones.values())
-    longest = max(ds.sizes["example"] for ds in apart.values())
+    longest = max(ds.sizes.get("example", 0) for ds in apart.values())
     sizes = {"dataset": len(sets), "layer": depth, "example": longest}
     known = {
-        str(key): ds[key] for ds in reversed(apart.values()) for key in (*ds.data_vars, *TEXTS)
+        str(key): ds[key]
+        for ds in reversed(apart.values())
+        for key in (*ds.data_vars, *(name for name in TEXTS if name in ds.coords))
     }
 
     def joined(key: str) -> tuple[tuple[str, ...], np.ndarray]:
@@ -87,7 +89,7 @@ def side_by_side(ones: Mapping[str, One], settings: Settings, more: Mapping[str,
         key: (*joined(key), like.attrs["units"]) for key, like in known.items() if key not in TEXTS
     }
     labels = {"model": list(apart), "dataset": sets}
-    coords = {key: joined(key) for key in TEXTS}
+    coords = {key: joined(key) for key in TEXTS if key in known}
     return _built(variables, coords, labels, depth, settings, {**_shared(ones), **more})
 
 
@@ -120,7 +122,9 @@ def _built(
         "detector": list(DETECTORS),
     }
     named = {name: values for name, values in optional.items() if name in dims}
-    return build(variables, {**labels, **coords, **named}, attrs)
+    # Texts belong to examples: a study of probes alone has none.
+    texts = {name: row for name, row in coords.items() if dims.issuperset(row[0])}
+    return build(variables, {**labels, **texts, **named}, attrs)
 
 
 def finished(
