@@ -1,9 +1,9 @@
 """From answers to what is run: token sequences, and which tokens are cut off from which."""
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from tlkit.spec.attention import Knockout
 from tlkit.studies.answers import Answer, Answers
 
 Mode = Literal["zero", "-inf"]
+Edges = tuple[tuple[int, ...], tuple[int, ...]]
+"""Queries, and the keys that each of them reads."""
 
 
 @dataclass(frozen=True)
@@ -112,9 +114,7 @@ def cut(keys: Sequence[int] | None, length: int, layers: Sequence[int], mode: Mo
     """
     if keys is None:
         return Worked((), "missing")
-    inside = set(keys)
-    queries = tuple(p for p in range(min(keys) + 1, length) if p not in inside)
-    return _cut([(queries, tuple(keys))], layers, mode)
+    return on_edges([edges_from(keys, length)], layers, lambda at: Knockout(keys=at, mode=mode))
 
 
 def cut_written(first: int, length: int, layers: Sequence[int], mode: Mode) -> Worked:
@@ -129,17 +129,40 @@ def cut_written(first: int, length: int, layers: Sequence[int], mode: Mode) -> W
     Returns:
         The edits; "missing" where no token of the answer follows another.
     """
-    pairs = [(tuple(range(key + 1, length)), (key,)) for key in range(first, length - 1)]
-    return _cut(pairs, layers, mode) if pairs else Worked((), "missing")
+    edges = edges_within(first, length)
+    if not edges:
+        return Worked((), "missing")
+    return on_edges(edges, layers, lambda keys: Knockout(keys=keys, mode=mode))
 
 
-def _cut(
-    pairs: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], layers: Sequence[int], mode: Mode
+def edges_from(keys: Sequence[int], length: int) -> Edges:
+    """Edges from some tokens to all later ones, those between them left out."""
+    inside = set(keys)
+    return tuple(p for p in range(min(keys) + 1, length) if p not in inside), tuple(keys)
+
+
+def edges_within(first: int, length: int) -> list[Edges]:
+    """Edges from each token of a text's end to the tokens behind it."""
+    return [(tuple(range(key + 1, length)), (key,)) for key in range(first, length - 1)]
+
+
+def on_edges(
+    edges: Sequence[Edges], layers: Sequence[int], change: Callable[[tuple[int, ...]], Any]
 ) -> Worked:
+    """Change edges in some blocks.
+
+    Args:
+        edges: Which; those without queries are left out.
+        layers: In which blocks.
+        change: Makes the intervention on some keys.
+
+    Returns:
+        The edits; "free" where there are no such edges.
+    """
     edits = tuple(
-        Edit(Knockout(keys=keys, mode=mode), EDGE, layer, queries, keys)
+        Edit(change(keys), EDGE, layer, queries, keys)
         for layer in layers
-        for queries, keys in pairs
+        for queries, keys in edges
         if queries
     )
     return Worked(edits, "run" if edits else "free")

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from tlkit.engine.edits import EDGE, Edit, Worked
+from tlkit.engine.edits import Worked
 from tlkit.spec.attention import ScaleEdges
-from tlkit.studies.pathways.examples import Example
+from tlkit.studies.pathways.examples import Example, edges_from, edges_within, on_edges
 
 SIDES = ("question", "answer")
 """Edges from the exact question to all later tokens, and edges among the answer's tokens."""
@@ -24,15 +24,7 @@ def scaled(one: Example, side: str, factor: float, layers: Sequence[int]) -> Wor
     """
     length = len(one.ids)
     if side == "question":
-        inside = set(one.question)
-        queries = tuple(p for p in range(min(inside) + 1, length) if p not in inside)
-        pairs = [(queries, one.question)]
+        edges = [edges_from(one.question, length)]
     else:
-        pairs = [(tuple(range(key + 1, length)), (key,)) for key in range(one.prompt, length - 1)]
-    edits = tuple(
-        Edit(ScaleEdges(keys=keys, factor=factor), EDGE, layer, queries, keys)
-        for layer in layers
-        for queries, keys in pairs
-        if queries
-    )
-    return Worked(edits, "run" if edits else "free")
+        edges = edges_within(one.prompt, length)
+    return on_edges(edges, layers, lambda keys: ScaleEdges(keys=keys, factor=factor))

@@ -1,5 +1,6 @@
 """What a study found of probes and detectors, as datasets to draw and tables to read."""
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,9 +69,7 @@ def places(ds: Any) -> Any:
 
     require(ds, "place_auc", "probes")
     rows = []
-    dims = (*leading(ds), "site", "pos")
-    for at in np.ndindex(*(ds.sizes[dim] for dim in dims)):
-        one = ds.isel(dict(zip(dims, at, strict=True)))
+    for labels, one in _each(ds, (*leading(ds), "site", "pos")):
         means = one["place_auc"].mean("seed").values
         if np.isnan(means).all():
             continue
@@ -78,7 +77,7 @@ def places(ds: Any) -> Any:
         best = one.isel(layer=layer)
         interval = mean_interval(best["place_auc"].values)
         rows.append({
-            **{dim: str(one[dim].item()) for dim in dims}, "layer": int(best["layer"]),
+            **labels, "layer": int(best["layer"]),
             **{name: float(best[f"place_{name}"].mean()) for name in UNITS},
             "auc_low": float(interval.low), "auc_high": float(interval.high),
             "auc_shuffled": float(best["place_auc_shuffled"].mean()),
@@ -102,14 +101,12 @@ def detectors(ds: Any) -> Any:
 
     require(ds, "detector_auc", "detect")
     rows = []
-    dims = (*leading(ds), "detector")
     names = {"auc": "auc", "low": "auc_low", "high": "auc_high", "difference": "difference",
              "p_value": "p_value"}  # fmt: skip
-    for at in np.ndindex(*(ds.sizes[dim] for dim in dims)):
-        one = ds.isel(dict(zip(dims, at, strict=True)))
+    for labels, one in _each(ds, (*leading(ds), "detector")):
         if bool(one["detector_auc"].notnull()):
             rows.append({
-                **{dim: str(one[dim].item()) for dim in dims},
+                **labels,
                 **{name: float(one[f"detector_{key}"]) for name, key in names.items()},
                 "n": int(one["detector_score"].notnull().sum()),
             })  # fmt: skip
@@ -132,9 +129,7 @@ def flips(ds: Any) -> Any:
 
     require(ds, "flip_rate_n", "tokens")
     rows = []
-    dims = (*leading(ds), "control", "group")
-    for at in np.ndindex(*(ds.sizes[dim] for dim in dims)):
-        one = ds.isel(dict(zip(dims, at, strict=True)))
+    for labels, one in _each(ds, (*leading(ds), "control", "group")):
         told = one["probe_auc"].mean("seed").values
         if np.isnan(told).all():
             continue
@@ -143,7 +138,14 @@ def flips(ds: Any) -> Any:
         rate = float(best["flip_rate"])
         low, high = wilson_interval(round(rate * n) if n else 0, n)
         rows.append({
-            **{dim: str(one[dim].item()) for dim in dims}, "layer": int(best["layer"]),
+            **labels, "layer": int(best["layer"]),
             "flip_rate": rate, "low": low, "high": high, "n": n,
         })  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def _each(ds: Any, dims: Sequence[str]) -> Iterator[tuple[dict[str, str], Any]]:
+    """Each cell of some dimensions: its labels, and the dataset there."""
+    for at in np.ndindex(*(ds.sizes[dim] for dim in dims)):
+        one = ds.isel(dict(zip(dims, at, strict=True)))
+        yield {dim: str(one[dim].item()) for dim in dims}, one

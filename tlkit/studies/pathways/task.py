@@ -43,13 +43,9 @@ class Task:
     budget: int | None = None
     told: Told = field(default=lambda _: lambda done, total: None)
 
-    @property
+    @cached_property
     def parts(self) -> Parts:
         """The model's modules."""
-        return self._parts
-
-    @cached_property
-    def _parts(self) -> Parts:
         return Parts(self.model)
 
     @cached_property
