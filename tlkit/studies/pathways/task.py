@@ -43,9 +43,13 @@ class Task:
     budget: int | None = None
     told: Told = field(default=lambda _: lambda done, total: None)
 
-    @cached_property
+    @property
     def parts(self) -> Parts:
         """The model's modules."""
+        return self._parts
+
+    @cached_property
+    def _parts(self) -> Parts:  # apart: to a protocol with `parts` a cached property is no Parts
         return Parts(self.model)
 
     @cached_property
