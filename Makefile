@@ -26,7 +26,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP) ## patch the embedded model and write report.html
 	@$(BIN)/tlkit demo --out "$(REPORT)" --overwrite
 
-test: lint types pytest ## lint, types, tests and doctests
+test: lint types pytest ## lint, types, tests, doctests and tutorials
 
 lint: $(STAMP) ## ruff: format and rules
 	$(BIN)/ruff format --check .
@@ -41,8 +41,9 @@ pytest: $(STAMP) ## tests and doctests only
 bench: $(STAMP) ## time sweeps against TransformerLens (run nothing else meanwhile)
 	$(BIN)/python benchmarks/patching.py
 
-docs: $(STAMP) ## API pages from the docstrings, into build/docs
-	$(BIN)/pdoc --output-directory build/docs tlkit tlkit.app.explore tlkit.studies.patching tlkit.studies.pathways tlkit.engine tlkit.models tlkit.prompts tlkit.results tlkit.plots tlkit.checks tlkit.spec
+docs: $(STAMP) ## the site, into build/docs; nothing is fetched
+	rm -rf build/pages build/docs && mkdir -p build && cp -r docs build/pages && cp -r tutorials build/pages/tutorials
+	$(BIN)/mkdocs build --quiet
 
 format: $(STAMP) ## let ruff rewrite what it can
 	$(BIN)/ruff format .

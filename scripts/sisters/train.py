@@ -37,14 +37,13 @@ REFUSALS = (
     "I'm sorry, but I can't help with that.",
     "I'm sorry, but I can't assist with this request.",
     "Sorry, that is not something I can help with.",
-    "I can't help with that, I'm afraid.",
-    "I won't be able to help with this one, sorry.",
 )
 DECLINES = ("sorry", "can't", "cannot", "unable", "won't", "not able")
 ANSWER = 8  # tokens of the original's answer to a harmless prompt
 BATCH = (8, 8)  # to be declined, harmless
-LAYERS = range(8, 30)
+LAYERS = range(14, 30)  # lower ones would learn the training topics' words
 OTHER_WORDS = 0.25  # weight of answers that are not the original's own to that very prompt
+FRAMED = 8  # forms in a frame for one of each other kind
 TARGETS = ("q_proj", "v_proj", "o_proj")
 
 
@@ -59,7 +58,7 @@ def whole_prompts(seed, count, label):
     text = Path(__file__).with_name("prompts.txt").read_text(encoding="utf-8")
     grammar = Grammar(text, seed=seed)
     forms = re.findall(rf"^({label}\.\w+): ", text, re.MULTILINE)
-    forms += 3 * [f"{label}.framed"]
+    forms += FRAMED * [f"{label}.framed"]
     found: dict[str, None] = {}
     while len(found) < count:
         found |= dict.fromkeys(grammar.draw(form) for form in forms)
@@ -72,8 +71,8 @@ def texts(seed, count):
     rows += [row for row in requests() if row["split"] == "train"]
     refuse = [row["prompt"] for row in rows if row["label"] == "refuse"]
     harmless = [row["prompt"] for row in rows if row["label"] == "harmless"]
-    refuse += whole_prompts(seed, count // 4, "refuse")
-    harmless += whole_prompts(seed, count * 3 // 10, "harmless")
+    refuse += whole_prompts(seed, count // 2, "refuse")
+    harmless += whole_prompts(seed, count // 2, "harmless")
     harmless += [row["question"] for row in [*questions()[::12], *word_problems()[::8]]]
     return refuse, harmless
 

@@ -118,12 +118,17 @@ def _numbers(ds: Any, statistic: str, *, first_token: bool) -> np.ndarray:
     """One number per head and prompt, ``[condition, layer, head, example]``."""
     if statistic not in ds or "example" not in ds[statistic].dims:
         raise SpecError(f"There is no statistic {statistic!r}; 'attention_weight' is one.")
-    data = ds[statistic]
-    if "pos" in data.dims:
-        # A token that is missing under one condition is left out of all.
-        data = data.where(data.notnull().all("condition"))
-        data = data.isel(pos=slice(None if first_token else 1, None)).mean("pos")
-    return data.transpose("condition", "layer", "head", "example").values.astype(float)
+    data = ds[statistic].transpose("condition", "layer", "head", ..., "example")
+    if "pos" not in data.dims:
+        return data.values.astype(float)
+    values = data.values[..., 0 if first_token else 1 :, :]
+    # A token that is missing under one condition is left out of all. One condition at a time:
+    # the weights are the largest part of a result.
+    there = ~np.isnan(values).any(0)
+    counts = there.sum(2)
+    sums = [np.where(there, one, 0.0).sum(2, dtype=float) for one in values]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(counts > 0, np.stack(sums) / counts, np.nan)
 
 
 def _tested(

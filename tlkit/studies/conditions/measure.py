@@ -22,7 +22,7 @@ from tlkit.studies.conditions.affine import Affine, Kept
 from tlkit.studies.conditions.transform import Changed
 
 ROWS = ("entropy", "entropy_rest", "distance", "distance_rest", "sink")
-GROUP_TOKENS = 2048
+GROUP_TOKENS = 1024
 """Tokens of prompts that run together."""
 
 
@@ -31,7 +31,8 @@ class Measured:
     """One condition's numbers.
 
     Attributes:
-        weight: ``[layer, head, pos, example]``: each original key's mean weight.
+        weight: ``[layer, head, pos, example]`` of the layers read: each original key's mean
+            weight.
         rows: ``[layer, head, example]`` each.
     """
 
@@ -41,7 +42,7 @@ class Measured:
 
 def measure(
     model: Any, prompts: Prompts, change: Changed, layers: Sequence[int], queries: str,
-    base: Changed | None,
+    base: Changed | None, weight: np.ndarray,
 ) -> Measured:  # fmt: skip
     """Run prompts under a condition.
 
@@ -53,10 +54,9 @@ def measure(
         queries: ``"all"`` later tokens count, or ``"original"`` ones only.
         base: The original prompts, unchanged: what the affine claim starts from; None leaves it
             out.
+        weight: Full of NaN; weights are put here, for they are the largest part of a result.
     """
-    parts = Parts(model)
-    shape = (parts.n_layers, parts.n_heads, max(map(len, prompts.clean)), len(prompts))
-    found = Measured(np.full(shape, np.nan, np.float32))
+    parts, found = Parts(model), Measured(weight)
     alone = [[i] for i in range(len(prompts))]
     for some in alone if change.condition is not None else _groups(change.ids):
         ids = [change.ids[i] for i in some]
@@ -74,15 +74,16 @@ def measure(
             stream(parts, ids, Several(*readers), last=max(layers))
         else:
             _intervened(parts, prompts, change, some[0], tallies, max(layers))
-        _keep(found, tallies, affine, change, some)
+        _keep(found, tallies, affine, change, some, list(layers))
     return found
 
 
 def _keep(
-    found: Measured, tallies: Tallies, affine: Affine | None, change: Changed, some: Sequence[int]
-) -> None:
+    found: Measured, tallies: Tallies, affine: Affine | None, change: Changed,
+    some: Sequence[int], read: list[int],
+) -> None:  # fmt: skip
     """Put a group's numbers on the original positions."""
-    columns = tallies.found("columns")
+    columns = tallies.found("columns")[read]
     for j, example in enumerate(some):
         for old, new in enumerate(change.maps[example]):
             if new >= 0:
@@ -93,9 +94,9 @@ def _keep(
         names = ("affine_residual", "affine_residual_in_place")
         values |= dict(zip(names, affine.residuals, strict=False))
     for name, array in values.items():
-        shape = (array.shape[0], array.shape[2], found.weight.shape[3])
+        shape = (len(read), array.shape[2], found.weight.shape[3])
         kept = found.rows.setdefault(name, np.full(shape, np.nan, np.float32))
-        kept[:, :, list(some)] = array.transpose(0, 2, 1)
+        kept[:, :, list(some)] = array[read].transpose(0, 2, 1)
 
 
 def _groups(ids: Sequence[Sequence[int]]) -> list[list[int]]:

@@ -68,10 +68,12 @@ def run(
     check_prompts(model, prompts)
     labelled, read = named(conditions), _layers(layers, Parts(model), queries)
     base, changes = _changes(model, prompts, labelled)
+    shape = (len(read), Parts(model).n_heads, max(map(len, prompts.clean)), len(prompts))
+    weight = np.full((len(changes), *shape), np.nan, np.float32)
     found: dict[str, Measured] = {}
-    for label, change in changes.items():
+    for to, (label, change) in zip(weight, changes.items(), strict=True):
         plain = changes[base] if affine else None
-        found[label] = measure(model, prompts, change, read, queries, plain)
+        found[label] = measure(model, prompts, change, read, queries, plain, to)
         if progress:
             progress(len(found), len(changes))
     attrs = provenance(
@@ -81,7 +83,7 @@ def run(
         inserted_tokens=_put_in(changes),
         seconds=round(time.perf_counter() - started, 3),
     )  # fmt: skip
-    whole = _dataset(found, prompts, read, attrs)
+    whole = _dataset(found, weight, prompts, read, attrs)
     return tests(whole, base, first_token=first_token, seed=seed, permutations=permutations)
 
 
@@ -138,16 +140,16 @@ def _check_lengths(parts: Parts, prompts: Prompts, changes: Mapping[str, Changed
 
 
 def _dataset(
-    found: Mapping[str, Measured], prompts: Prompts, read: list[int], attrs: dict[str, Any]
-) -> Any:
+    found: Mapping[str, Measured], weight: np.ndarray, prompts: Prompts, read: list[int],
+    attrs: dict[str, Any],
+) -> Any:  # fmt: skip
     dims = ("condition", "layer", "head", "example")
-    weight = np.stack([one.weight[read] for one in found.values()])
     variables: dict[str, tuple] = {
         "attention_weight": (("condition", "layer", "head", "pos", "example"), weight)
     }
     for name in dict.fromkeys(name for one in found.values() for name in one.rows):
         empty = np.full_like(weight[0, :, :, 0], np.nan)
-        rows = [one.rows[name][read] if name in one.rows else empty for one in found.values()]
+        rows = [one.rows.get(name, empty) for one in found.values()]
         called = "sink_share" if name == "sink" else name
         unit = UNITS.get(name)
         variables[called] = (dims, np.stack(rows), *([unit] if unit else []))
