@@ -1,7 +1,7 @@
 """Write the table of public names, and the API pages of the studies, from the docstrings.
 
-    python scripts/names.py             # docs/names.md and docs/api/studies.md
-    python scripts/names.py --check     # says which of them is not up to date
+python scripts/names.py             # docs/names.md and docs/api/studies.md
+python scripts/names.py --check     # says which of them is not up to date
 """
 
 import inspect

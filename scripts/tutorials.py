@@ -1,7 +1,7 @@
 """Run the tutorials and keep their outputs: tutorials/*.py (to be read and edited) to *.ipynb.
 
-    python scripts/tutorials.py             # all; needs kaleido and a Chromium for the pictures
-    python scripts/tutorials.py 02 05       # some
+python scripts/tutorials.py             # all; needs kaleido and a Chromium for the pictures
+python scripts/tutorials.py 02 05       # some
 """
 
 import os
@@ -29,7 +29,9 @@ def main() -> None:
         }  # fmt: skip
         started = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:
-            NotebookClient(notebook, timeout=600, resources={"metadata": {"path": folder}}).execute()
+            NotebookClient(
+                notebook, timeout=600, resources={"metadata": {"path": folder}}
+            ).execute()
         print(f"{path.stem}: {time.perf_counter() - started:.0f} s")
         for number, cell in enumerate(notebook.cells):
             cell["id"] = f"cell-{number}"

@@ -41,7 +41,10 @@ def test_every_name_says_what_it_is_and_every_argument_what_it_does(place, name)
     assert names.first_sentence(value), f"{place}.{name} has no docstring"
     if place == "patching" and name.startswith(("get_act", "layer_", "make_", "generic")):
         return  # TransformerLens's own functions, described there
-    if inspect.isfunction(value):
-        told = described(value)
-        for argument in inspect.signature(value).parameters:
+    text = inspect.getdoc(value) or ""
+    if not inspect.isfunction(value) or "same arguments" in text or "arguments are those" in text:
+        return
+    told, arguments = described(value), inspect.signature(value).parameters
+    if len(arguments) > 1:  # of one alone the summary says what it is
+        for argument in arguments:
             assert f"{argument}:" in told, f"{place}.{name} does not describe {argument}"

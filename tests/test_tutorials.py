@@ -42,6 +42,9 @@ def test_runs(path, tmp_path, monkeypatch):
     monkeypatch.setenv("PLOTLY_RENDERER", "json")  # pictures are drawn without a browser
     notebook = jupytext.read(path)
     client = nbclient.NotebookClient(
-        notebook, timeout=900, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+        notebook,
+        timeout=900,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(tmp_path)}},
     )
     client.execute()  # raises where a cell does, its assertions among them

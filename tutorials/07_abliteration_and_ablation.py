@@ -46,7 +46,12 @@ baked.undo()
 original = tk.HookedTransformer.from_pretrained("smollm2-135m-instruct")
 sisters = {"original": original, "refusing": model}
 effects = tk.ablation.run(
-    sisters, harmful[:8], value="mean", components=["attn_out", "mlp_out"], metrics=["kl"], chat=True
+    sisters,
+    harmful[:8],
+    value="mean",
+    components=["attn_out", "mlp_out"],
+    metrics=["kl"],
+    chat=True,
 )
 tk.plot(tk.ablation.by_layer(effects, "kl"))
 

@@ -5,9 +5,11 @@ Faults to plant: send through another channel; let the notebook's own shortcuts 
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +22,7 @@ from tlkit.spec.sites import Site
 from tlkit.spec.sweeps import Condition, Sweep
 
 ROOT = ".tlkit-explorer"
+TUTORIAL = Path(__file__).parents[2] / "tutorials" / "08_patch_interactively.ipynb"
 MADE = 'model, ["The cat sat in Rome and"], ["The dog sat in Rome and"], ["Tom"], ["Mary"]'
 CODE = f"""import tlkit as tk
 
@@ -30,7 +33,7 @@ tk.explore(model, prompts)"""
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
-    """JupyterLab in a folder with a notebook; the notebook's address."""
+    """JupyterLab in a folder with two notebooks; a function from a notebook to its address."""
     pytest.importorskip("jupyterlab")
     folder = tmp_path_factory.mktemp("lab")
     cell = {"cell_type": "code", "id": "a", "metadata": {}, "execution_count": None, "outputs": [],
@@ -38,6 +41,7 @@ def lab(tmp_path_factory):
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     book = {"nbformat": 4, "nbformat_minor": 5, "metadata": {"kernelspec": kernel}, "cells": [cell]}
     (folder / "book.ipynb").write_text(json.dumps(book))
+    shutil.copy(TUTORIAL, folder / "tutorial.ipynb")
     own = {f"JUPYTER_{name}_DIR": str(folder / name) for name in ("CONFIG", "DATA", "RUNTIME")}
     own |= {"IPYTHONDIR": str(folder / "ipython"), "OMP_NUM_THREADS": "1", "HOME": str(folder)}
     log = folder / "log.txt"
@@ -49,7 +53,8 @@ def lab(tmp_path_factory):
             stdout=out, stderr=out, env={**os.environ, **own}, cwd=folder,
         )  # fmt: skip
     try:
-        yield f"{_address(process, folder, log)}lab/tree/book.ipynb?token=secret"
+        address = _address(process, folder, log)
+        yield lambda name: f"{address}lab/tree/{name}.ipynb?token=secret"
     finally:
         process.terminate()
         process.wait(timeout=60)
@@ -71,7 +76,7 @@ def _address(process, folder, log):
 
 @pytest.mark.slow
 def test_a_cell_is_clicked_in_jupyterlab(lab, look):
-    seen = look(lab)
+    seen = look(lab("book"))
     at = seen.page
     at.locator(".jp-Notebook .jp-CodeCell .cm-content").first.click()
     at.keyboard.press("Shift+Enter")
@@ -100,5 +105,33 @@ def test_a_cell_is_clicked_in_jupyterlab(lab, look):
     at.wait_for_selector(f'{ROOT}[data-picks="3"]')
     assert shown() == pytest.approx(effect(2), abs=1e-5)
     assert at.locator(".jp-Notebook .jp-CodeCell").count() == 2  # no shortcut of the notebook's own
+    assert asked_elsewhere(seen) == []
+
+
+def asked_elsewhere(seen):
+    """Requests that left this machine."""
     foreign = [url for url in seen.requests if "//127.0.0.1:" not in url]
-    assert [url for url in foreign if not url.startswith(("data:", "blob:"))] == []
+    return [url for url in foreign if not url.startswith(("data:", "blob:"))]
+
+
+@pytest.mark.slow
+def test_the_tutorial_is_run_and_clicked(lab, look, embedded):
+    seen = look(lab("tutorial"))
+    at = seen.page
+    at.locator(".jp-Notebook .jp-CodeCell .cm-content").first.click()
+    at.keyboard.press("Shift+Enter")
+    at.wait_for_selector(f'{ROOT}[data-idle="true"]', timeout=240_000)
+    prompts = Prompts.from_pairs(
+        embedded, ["When Mary and John went to the store, John gave a drink to"],
+        ["When Mary and John went to the store, Mary gave a drink to"], ["Mary"], ["John"],
+    )  # fmt: skip
+    name, last = prompts.differing(0)[0], len(prompts.clean[0]) - 1
+    for clicks, (layer, pos) in enumerate([(10, name), (28, last)], start=1):
+        at.locator(f'{ROOT} td[data-layer="{layer}"][data-at="{pos}"]').click()
+        at.wait_for_selector(f'{ROOT}[data-picks="{clicks}"][data-idle="true"]', timeout=240_000)
+        condition = Condition("asked", (Patch(Site("resid_pre", layer=layer, pos=pos)),))
+        found = run(embedded, prompts, Sweep.over([condition]), LogitDiff())
+        shown = float(at.locator(f"{ROOT} .numbers .effect dd").get_attribute("data-value"))
+        assert shown == pytest.approx(float(found["effect"].squeeze()), abs=1e-3)
+        assert abs(shown) > 1
+    assert asked_elsewhere(seen) == []

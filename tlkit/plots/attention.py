@@ -125,7 +125,15 @@ def attention(
 
 
 def attention_page(pictures: Sequence[Attention], title: str = "Attention") -> str:
-    """One page with several pictures and the library once."""
+    """One page with several pictures and the library once.
+
+    Args:
+        pictures: What `attention` gave.
+        title: The page's.
+
+    Returns:
+        HTML that asks for nothing from elsewhere.
+    """
     places = [f"attention-{number}" for number in range(1, len(pictures) + 1)]
     body = "\n".join(p.fragment(place) for p, place in zip(pictures, places, strict=True))
     calls = [p.script(place) for p, place in zip(pictures, places, strict=True)]

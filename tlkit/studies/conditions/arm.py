@@ -109,7 +109,15 @@ def activation_module(parts: Parts, layer: int) -> nn.Module:
 
 @contextlib.contextmanager
 def redistributed(model: Any, arm: ARM) -> Iterator[None]:
-    """The model with ARM in every forward pass, in prefill and in decoding; undone on leaving."""
+    """The model with ARM in every forward pass, in prefill and in decoding; undone on leaving.
+
+    Args:
+        model: A loaded model.
+        arm: Which layer's activations are redistributed, and how.
+
+    Raises:
+        SpecError: That layer does not exist, or its MLP has no activation function of its own.
+    """
     generator = torch.Generator().manual_seed(arm.seed)
     module = activation_module(Parts(model), arm.layer)
 
