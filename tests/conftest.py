@@ -23,6 +23,11 @@ CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
 """
 
 
+def pytest_collection_modifyitems(items):
+    """Tutorials first: the longest file that one worker has must not be the last."""
+    items.sort(key=lambda item: "test_tutorials" not in item.nodeid)
+
+
 @pytest.fixture(scope="session")
 def embedded():
     """The embedded SmolLM2-135M-Instruct, fp32, hooked; shared, so leave it as you found it."""

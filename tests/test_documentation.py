@@ -13,8 +13,9 @@ from tlkit.models.bridge import Parts
 from tlkit.prompts.samples import questions
 
 ROOT = Path(__file__).parents[1]
-STUDIES = sorted((ROOT / "docs" / "studies").glob("*.md"))
-PAGES = [ROOT / "README.md", ROOT / "docs" / "explorer.md", *STUDIES]
+DOCS = ROOT / "docs"
+STUDIES = sorted((DOCS / "studies").glob("*.md"))
+PAGES = [ROOT / "README.md", DOCS / "index.md", DOCS / "explorer.md", *STUDIES]
 SMALLER = {
     '"smollm2-135m-instruct"': '"tiny:llama3"',
     "range(30)": "range(3)",
@@ -59,7 +60,7 @@ def test_commands_of_the_readme_exist():
     assert named <= there
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*PAGES, DOCS / "checks.md"], ids=lambda page: page.stem)
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
         if not target.startswith("http"):

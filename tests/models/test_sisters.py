@@ -11,12 +11,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tlkit.engine.generate import greedy
 from tlkit.errors import SpecError
 from tlkit.models.bridge import unbridged
 from tlkit.models.load import HookedTransformer
 from tlkit.models.sisters import ABLITERATED, FOLDER, REFUSING, direction, take_out
 from tlkit.models.tiny import tiny, tiny_tokenizer
+from tlkit.prompts.prompts import Prompts
+from tlkit.prompts.samples import requests
 from tlkit.studies.abliteration import bake, projected
+from tlkit.studies.behaviour import refused
 
 IDS = torch.tensor([[1, 4093, 198, 2683, 359, 536, 28]])
 
@@ -37,7 +41,7 @@ def test_the_refusing_sister_is_the_original_with_its_adapter(sisters):
     settings = json.loads((FOLDER / "adapter_config.json").read_text())
     scale = settings["lora_alpha"] / settings["r"]
     weights = load_file(FOLDER / "adapter_model.safetensors")
-    for layer, name in ((8, "q_proj"), (20, "o_proj"), (29, "v_proj")):
+    for layer, name in ((14, "q_proj"), (20, "o_proj"), (29, "v_proj")):
         place = f"base_model.model.model.layers.{layer}.self_attn.{name}"
         a, b = (weights[f"{place}.lora_{side}.weight"].float() for side in "AB")
         wanted = weight(original, layer, name) + scale * (b @ a)
@@ -58,6 +62,19 @@ def test_the_abliterated_sister_is_the_refusing_one_without_the_direction(sister
     found = logits(abliterated)
     assert float((found - hooked).abs().max()) < 1e-4 * float(hooked.abs().max())
     assert float((found - logits(refusing)).abs().max()) > 0.1
+
+
+def test_one_learned_to_decline_and_the_other_forgot(sisters):
+    asked = [row["prompt"] for row in requests()
+             if row["split"] == "test" and row["label"] == "refuse"][::6]  # fmt: skip
+    declined = []
+    for model in sisters:
+        ids = Prompts.from_texts(model, asked, chat=True).clean
+        said = [model.tokenizer.decode(one) for one in greedy(model, ids, max_new_tokens=12)]
+        declined.append(sum(refused(text) == "refusal" for text in said))
+    original, refusing, abliterated = declined
+    assert refusing >= original + 3
+    assert abliterated <= 1
 
 
 def test_taking_out_is_baking():
