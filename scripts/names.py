@@ -21,9 +21,10 @@ def first_sentence(found: Any) -> str:
     """Of a docstring; what a constant is, by its type."""
     if not (inspect.isclass(found) or callable(found) or inspect.ismodule(found)):
         return f"a {type(found).__name__}"
-    found = getattr(found, "func", found)  # of a partial, what it fills in
-    text = " ".join((inspect.getdoc(found) or "").split("\n\n")[0].split())
-    return text.replace("|", "\\|")
+    filled = getattr(found, "keywords", {})  # of a partial
+    text = " ".join((inspect.getdoc(getattr(found, "func", found)) or "").split("\n\n")[0].split())
+    told = f" Activation: `{filled['activation_name']}`." if "activation_name" in filled else ""
+    return text.replace("|", "\\|") + told
 
 
 def public(module: ModuleType) -> dict[str, Any]:

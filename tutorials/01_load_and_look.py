@@ -57,16 +57,11 @@ print(f"layer 0: {difference_by_layer[0]:.2f}; last layer: {difference_by_layer[
 # %% [markdown]
 # ## One head
 #
-# Activations are captured by site, at every layer, with names on their axes.
+# A model is TransformerLens's own, so its cache is there for anything that has no call here.
 
 # %%
-pattern = tk.capture(model, prompts, tk.Site("pattern", layer=20))
-tk.plots.attention(
-    pattern["pattern"].sel(layer=20).isel(example=0).values,
-    prompts.clean_tokens[0],
-    heads=[0, 3],
-    title="Layer 20",
-)
+_, cache = model.run_with_cache(ids)
+tk.plots.attention(cache["pattern", 20][0], prompts.clean_tokens[0], heads=[0, 3], title="Layer 20")
 
 # %%
 assert difference < 1e-3, "logits are Hugging Face's"

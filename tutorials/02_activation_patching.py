@@ -39,7 +39,7 @@ streams = tk.patching.run(model, prompts, "resid_pre", audit=0.02)
 tk.plot(streams)
 
 # %%
-print(f"largest difference from one hooked pass a cell: {streams.attrs['audit_max_diff']:.1e}")
+print(f"largest difference from one hooked pass a cell: {streams.attrs['audit_difference']:.1e}")
 
 # %% [markdown]
 # `recovered` is 0 where a patch does nothing and 1 where it brings the clean answer back. Which
@@ -56,7 +56,7 @@ top = [tuple(int(i) for i in np.unravel_index(k, effect.shape)) for k in order]
 print("strongest heads (layer, head):", top)
 
 # %%
-recovered = streams["recovered"].squeeze().mean("example")
+recovered = streams["recovered"].squeeze().isel(example=0)  # names stand elsewhere in the others
 second_name, last = prompts.differing(0)[0], len(prompts.clean[0]) - 1
 early = float(recovered.sel(layer=5, pos=second_name))
 late = float(recovered.sel(layer=29, pos=last))

@@ -38,8 +38,8 @@ tk.plot(difference)
 tk.plot(tk.variance.by_layer(seen, "column"))
 
 # %%
-temporal = seen["temporal"].sum("head") if "head" in seen["temporal"].dims else seen["temporal"]
-original, refusing = (temporal.sel(model=name).mean("example").values for name in models)
+temporal = seen["layer_variance"].sel(kind="temporal").mean("document")
+original, refusing = (temporal.sel(model=name).values for name in models)
 changed = np.abs(refusing - original)
 print(f"layers 0 to 13: {changed[:14].max():.1e}; from 14 on: {changed[14:].max():.2f}")
 assert original[1:].max() > 2 * original[0], "the first layer varies least"

@@ -76,7 +76,7 @@ print(f"by hand {by_hand:+.4f}, tlkit {float(cell):+.4f} logits")
 
 # %%
 mine = tk.HookedTransformer.from_pretrained("tiny:gemma2")
-few = tk.Prompts.from_tokens(mine, [[1, 5, 9, 4]], [[1, 5, 7, 4]])
+few = tk.Prompts.from_tokens([[1, 5, 9, 4]], [[1, 5, 7, 4]], model=mine)
 small = tk.run(mine, few, tk.Sweep(tk.Patch(tk.Site("z")), layer=range(2), head=[0, 1]), tk.KL())
 small["effect"].squeeze().to_series()
 

@@ -38,7 +38,10 @@ folder.mkdir()
     }),
     encoding="utf-8",
 )  # fmt: skip
-tk.pathways.plan(str(folder), tk.pathways.own_questions(100), parts=["group"])
+from tlkit.models.outline import outline
+
+large = outline(str(folder), dtype="bfloat16")
+tk.pathways.plan(large, tk.pathways.own_questions(100), parts=["group"])
 
 # %% [markdown]
 # ## Interrupted
@@ -46,7 +49,7 @@ tk.pathways.plan(str(folder), tk.pathways.own_questions(100), parts=["group"])
 # Finished cells go into a store as they come. Here the run is broken off from within.
 
 # %%
-store = Path(tempfile.mkdtemp()) / "cells"
+store = Path(tempfile.mkdtemp()) / "cells.zarr"
 
 
 class Enough(Exception):

@@ -97,7 +97,7 @@ def plot(
     if view is not None and variable in (None, view.variable) and view.variable in ds.data_vars:
         return _usual(view, ds, metric, example, select, title)
     name = variable or default_variable(ds)
-    common = {"example": example, "title": title}
+    common = {"example": example, "title": title or _of_what(ds, name)}
     data = pick(ds, name, metric, select)
     free = [str(d) for d in data.dims if d not in REPEATS and data.sizes[d] > 1]
     if len(free) == 1:
@@ -114,6 +114,15 @@ def plot(
         f"has two of them: choose a place, e.g. plot(ds, select={{'{free[-1]}': "
         f"{example_label!r}}})."
     )
+
+
+def _of_what(ds: xr.Dataset, name: str) -> str | None:
+    """The title of a test of heads: what was compared with what."""
+    if ds.attrs.get("study") != "changed heads":
+        return None
+    about = ds.attrs
+    plain = name.replace("_", " "), about["statistic"].replace("_", " ")
+    return f"{plain[0]} of {plain[1]}: {about['condition']} against {about['against']}"
 
 
 def _by_group(ds: xr.Dataset) -> xr.Dataset:

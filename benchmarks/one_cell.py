@@ -1,6 +1,6 @@
 """One clicked cell on a cached base: tlkit's session against one hooked TransformerLens forward.
 
-    python benchmarks/click.py
+    python benchmarks/one_cell.py
 
 Every cell of a layer x position map of one pair of 24 tokens that differ from the first token on.
 """
