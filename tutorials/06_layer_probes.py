@@ -4,7 +4,8 @@
 # **Question.** At which layer, in block output or attention output, are requests that should be
 # declined told from harmless ones, in a model and in its fine-tuned sister?
 #
-# **Expect.** A green map: F1 far above chance at nearly every layer. A bag of words is green as well.
+# **Expect.** In the first layers no better than chance, about 0.8 in the middle ones; the sister, made
+# by changing layers 14 on, looks the same. A bag of words does worse on topics that it was not taught.
 
 # %%
 import tlkit as tk
@@ -31,16 +32,17 @@ table
 # %%
 f1 = told["f1"].mean("fold")
 controls = told["f1_control"].mean("fold")
-print(controls.to_series())
+print(controls.max([dim for dim in controls.dims if dim != "control"]).to_series())
 
 # %%
 best = float(f1.max())
 words = float(controls.sel(control="words").max())
 print(f"best layer's F1 {best:.2f}; a bag of words {words:.2f}")
+assert best > words, "the model has more than the words"
 assert best > 0.7, "some layer tells them apart, on topics it was not taught"
 
 # %% [markdown]
 # **What this does not show.** What the model does with it. A probe reads what is there; whether
-# refusals hang on it is asked by taking it out (the next notebook). Where words alone tell the
-# classes apart, a high F1 says little about the model; and the best of thirty layers is best partly
-# by chance.
+# refusals hang on it is asked by taking it out (the next notebook): these maps hardly differ between a
+# model that declines and one that does not. Without folds by topic words alone would do well, and the
+# map would say little; and the best of thirty layers is best partly by chance.

@@ -23,7 +23,7 @@ found = tk.abliteration.run(
 found.attrs["choice"]
 
 # %%
-rates = found["refusal_rate"].squeeze().to_series()
+rates = found["refusal_rate"].isel(detector=0).to_series()
 rates
 
 # %%
