@@ -43,7 +43,7 @@ bench: $(STAMP) ## time sweeps against TransformerLens (run nothing else meanwhi
 
 docs: $(STAMP) ## the site, into build/docs; nothing is fetched
 	rm -rf build/pages build/docs && mkdir -p build && cp -r docs build/pages && cp -r tutorials build/pages/tutorials
-	$(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 format: $(STAMP) ## let ruff rewrite what it can
 	$(BIN)/ruff format .

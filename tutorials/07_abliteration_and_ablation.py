@@ -5,7 +5,7 @@
 # does it rest on?
 #
 # **Expect.** The difference of means at some layer, projected out, undoes most refusals; a random
-# direction undoes none. Single layers matter most where the fine-tuning went.
+# direction undoes far fewer. Single layers matter most where the fine-tuning went.
 #
 # **What this is for.** To study what a refusal rests on, in models that one may study. A model
 # without the direction may answer what it should not: it has less of a safeguard, not more sense.
@@ -16,9 +16,9 @@ from tlkit.prompts.samples import requests
 
 model = tk.HookedTransformer.from_pretrained("smollm2-135m-instruct-refusing")
 train = [row for row in requests() if row["split"] == "train"]
-harmful, harmless = tk.abliteration.by_label(train[::5], "refuse", "harmless")
+harmful, harmless = tk.abliteration.by_label(train[::3], "refuse", "harmless")
 found = tk.abliteration.run(
-    model, harmful, harmless, layers=[18, 21], generate=1, max_new_tokens=10, held_out=0.4
+    model, harmful, harmless, layers=[21], generate=1, max_new_tokens=8, held_out=0.4
 )
 found.attrs["choice"]
 
