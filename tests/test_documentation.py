@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tlkit.models.bridge import Parts
-from tlkit.prompts.samples import questions
+from tlkit.models.load import HookedTransformer
+from tlkit.prompts.samples import questions, requests
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -48,6 +49,46 @@ def test_examples_run(page, tmp_path, monkeypatch):
         for old, new in SMALLER.items():
             text = text.replace(old, new)
         exec(compile(text, f"{page.name} example {number}", "exec"), space)
+
+
+TABS = {
+    "harmful, harmless)  #": 'harmful, harmless, detectors={"any": bool}, max_new_tokens=4, '
+    "generate=1, layers=[1])  #",
+    "range(30)": "range(3)",
+    "layer=3": "layer=2",
+    "blocks.3": "blocks.2",
+}
+
+
+def tabs(tool):
+    """The Python of one tool's tabs, and what stands before all tabs."""
+    page = (DOCS / "coming_from.md").read_text(encoding="utf-8")
+    first, *rest = re.split(r"^=== ", page, flags=re.M)
+    own = [text for text in rest if text.startswith(f'"{tool}"')]
+    for text in [first, *own]:
+        for found in re.findall(r"^ *```python\n(.*?)^ *```", text, re.M | re.S):
+            yield re.sub(r"^    ", "", found, flags=re.M)
+
+
+@pytest.mark.parametrize("tool", ["tlkit", "TransformerLens"])
+def test_tasks_side_by_side_run(tool, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Parts, "context", 512)
+    model = HookedTransformer.from_pretrained("tiny:llama3")
+    rows = requests()[::13]
+    space = {"model": model, "metric": lambda logits: logits[0, -1, 0], "subject": slice(2, 4)}
+    space |= {
+        label: [row["prompt"] for row in rows if row["label"] == old]
+        for label, old in {"harmful": "refuse", "harmless": "harmless"}.items()
+    }
+    for text in tabs(tool):
+        for old, new in {**SMALLER, **TABS}.items():
+            text = text.replace(old, new)
+        exec(compile(text, tool, "exec"), space)
+        if "clean_tokens" not in space:
+            for name in ("clean", "corrupted"):
+                space[f"{name}_tokens"] = model.to_tokens(space[name])
+            space["tokens"] = space["clean_tokens"]
 
 
 def test_commands_of_the_readme_exist():
