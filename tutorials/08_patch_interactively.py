@@ -38,10 +38,11 @@ print(f"layer 28, last token:  {float(effect.sel(layer=28, pos=last)):+.3f} logi
 
 # %%
 both = tk.Condition(
+    "both",
     (
         tk.Patch(tk.Site("resid_pre", layer=10, pos=second_name)),
         tk.Patch(tk.Site("resid_pre", layer=28, pos=last)),
-    )
+    ),
 )
 joint = tk.run(model, prompts, tk.Sweep.over([both]), tk.LogitDiff(), on="corrupted")
 ids = tk.generate(model, prompts, both, on="corrupted", max_new_tokens=8)

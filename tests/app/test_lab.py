@@ -3,6 +3,7 @@
 Faults to plant: send through another channel; let the notebook's own shortcuts have the keys.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tlkit.engine.run import run
+from tlkit.models.cache import cache_dir
 from tlkit.models.load import HookedTransformer
 from tlkit.prompts.prompts import Prompts
 from tlkit.spec.interventions import Patch
@@ -44,6 +46,7 @@ def lab(tmp_path_factory):
     shutil.copy(TUTORIAL, folder / "tutorial.ipynb")
     own = {f"JUPYTER_{name}_DIR": str(folder / name) for name in ("CONFIG", "DATA", "RUNTIME")}
     own |= {"IPYTHONDIR": str(folder / "ipython"), "OMP_NUM_THREADS": "1", "HOME": str(folder)}
+    own["TLKIT_CACHE"] = str(cache_dir())  # the embedded model is unpacked once
     log = folder / "log.txt"
     with log.open("w") as out:
         process = subprocess.Popen(
@@ -67,9 +70,11 @@ def _address(process, folder, log):
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and process.poll() is None:
         for path in (folder / "RUNTIME").glob("jpserver-*.json"):
-            url = json.loads(path.read_text())["url"]
-            with urllib.request.urlopen(f"{url}api?token=secret", timeout=30):
-                return url
+            # The file is there before the server listens.
+            with contextlib.suppress(OSError, ValueError):
+                url = json.loads(path.read_text())["url"]
+                with urllib.request.urlopen(f"{url}api?token=secret", timeout=30):
+                    return url
         time.sleep(0.2)
     raise AssertionError(log.read_text())
 
@@ -118,9 +123,10 @@ def asked_elsewhere(seen):
 def test_the_tutorial_is_run_and_clicked(lab, look, embedded):
     seen = look(lab("tutorial"))
     at = seen.page
+    at.set_default_timeout(600_000)  # a whole model is loaded, perhaps while others work
     at.locator(".jp-Notebook .jp-CodeCell .cm-content").first.click()
     at.keyboard.press("Shift+Enter")
-    at.wait_for_selector(f'{ROOT}[data-idle="true"]', timeout=240_000)
+    at.wait_for_selector(f'{ROOT}[data-idle="true"]')
     prompts = Prompts.from_pairs(
         embedded, ["When Mary and John went to the store, John gave a drink to"],
         ["When Mary and John went to the store, Mary gave a drink to"], ["Mary"], ["John"],
@@ -128,7 +134,7 @@ def test_the_tutorial_is_run_and_clicked(lab, look, embedded):
     name, last = prompts.differing(0)[0], len(prompts.clean[0]) - 1
     for clicks, (layer, pos) in enumerate([(10, name), (28, last)], start=1):
         at.locator(f'{ROOT} td[data-layer="{layer}"][data-at="{pos}"]').click()
-        at.wait_for_selector(f'{ROOT}[data-picks="{clicks}"][data-idle="true"]', timeout=240_000)
+        at.wait_for_selector(f'{ROOT}[data-picks="{clicks}"][data-idle="true"]')
         condition = Condition("asked", (Patch(Site("resid_pre", layer=layer, pos=pos)),))
         found = run(embedded, prompts, Sweep.over([condition]), LogitDiff())
         shown = float(at.locator(f"{ROOT} .numbers .effect dd").get_attribute("data-value"))

@@ -20,6 +20,8 @@ class Condition:
     interventions: tuple[AnyIntervention, ...] = ()
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise SpecError(f"A condition's first argument is its name, a text, not {self.name!r}.")
         object.__setattr__(self, "interventions", tuple(self.interventions))
         for one in self.interventions:
             if not isinstance(one, (Intervention, EdgeIntervention)):

@@ -30,13 +30,10 @@ def run(
     conditions: Any,
     *,
     layers: Iterable[int] | None = None,
-    queries: str = "all",
-    first_token: bool = True,
-    affine: bool = True,
-    seed: int = 0,
-    permutations: int | None = None,
+    queries: str = "all", first_token: bool = True, affine: bool = True,
+    seed: int = 0, permutations: int | None = None,
     progress: Progress | None = None,
-) -> Any:
+) -> Any:  # fmt: skip
     """Compare heads' attention under several conditions (Shi et al. 2025, arXiv:2510.01032).
 
     Args:
