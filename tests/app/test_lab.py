@@ -35,7 +35,10 @@ tk.explore(model, prompts)"""
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
-    """JupyterLab in a folder with two notebooks; a function from a notebook to its address."""
+    """JupyterLab in a folder with two notebooks; a function from a notebook to its address.
+
+    Each has a workspace of its own: otherwise the second page opens both.
+    """
     pytest.importorskip("jupyterlab")
     folder = tmp_path_factory.mktemp("lab")
     cell = {"cell_type": "code", "id": "a", "metadata": {}, "execution_count": None, "outputs": [],
@@ -57,7 +60,7 @@ def lab(tmp_path_factory):
         )  # fmt: skip
     try:
         address = _address(process, folder, log)
-        yield lambda name: f"{address}lab/tree/{name}.ipynb?token=secret"
+        yield lambda name: f"{address}lab/workspaces/{name}/tree/{name}.ipynb?token=secret"
     finally:
         process.terminate()
         process.wait(timeout=60)
@@ -123,7 +126,7 @@ def asked_elsewhere(seen):
 def test_the_tutorial_is_run_and_clicked(lab, look, embedded):
     seen = look(lab("tutorial"))
     at = seen.page
-    at.set_default_timeout(600_000)  # a whole model is loaded, perhaps while others work
+    at.set_default_timeout(240_000)  # a whole model is loaded, perhaps while others work
     at.locator(".jp-Notebook .jp-CodeCell .cm-content").first.click()
     at.keyboard.press("Shift+Enter")
     at.wait_for_selector(f'{ROOT}[data-idle="true"]')

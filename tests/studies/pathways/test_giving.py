@@ -84,3 +84,19 @@ def test_questions_that_have_no_partner_are_refused(tiny_bridge):
     ]
     with pytest.raises(SpecError, match="No two questions of 'qa'"):
         given(tiny_bridge("llama"), QA.from_rows(rows))
+
+
+def test_without_relations_the_kind_of_question_and_answer_stands_in(tiny_bridge):
+    rows = [
+        {"question": "Who wrote Emma?", "answer": "Jane Austen"},
+        {"question": "When did it end?", "answer": "1918"},
+        {"question": "Who was late?", "answer": "nobody"},
+        {"question": "In what year was Rome founded?", "answer": "753"},
+        {"question": "who painted Guernica", "answer": "Picasso"},
+        {"question": "When was the war?", "answer": "in 1870"},
+    ]
+    said = given(tiny_bridge("llama"), QA.from_rows(rows))
+    wrong = {one.question.answer: one.text for one in said if one.verdict == "wrong"}
+    assert wrong == {
+        "Jane Austen": "Picasso", "Picasso": "Jane Austen", "1918": "in 1870", "in 1870": "1918",
+    }  # fmt: skip

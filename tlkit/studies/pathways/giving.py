@@ -1,12 +1,14 @@
 """Answers that are given: for models too small to answer, and where the answer must tell nothing.
 
 Questions of one relation are paired, and each is given its own answer (right) and the other's
-(wrong). So every answer string is there once as right and once as wrong, and nothing that reads the
-string alone can tell. Both questions of a pair are always in one fold: a probe that learned
-"this string is right" from one of them would otherwise be wrong on the other, which shows as an
-AUC below one half.
+(wrong). Where nothing is said of relations, the question word and the looks of the answer stand in
+for them (`kind_of`): a year as the answer to "Who ...?" would be wrong by its kind alone. So every
+answer string is there once as right and once as wrong, and nothing that reads the string alone can
+tell. Both questions of a pair are always in one fold: a probe that learned "this string is right"
+from one of them would otherwise be wrong on the other, which shows as an AUC below one half.
 """
 
+import re
 from collections import defaultdict
 from dataclasses import replace
 from typing import Any
@@ -21,6 +23,7 @@ from tlkit.prompts.spans import Span
 from tlkit.prompts.tokens import answer_tokens, continuation, tokenizer_of
 from tlkit.studies.answers import Answer, Answers, ask, how_asked, located
 
+_ASKED = re.compile(r"\b(who|whom|whose|when|where|why|how (many|much)|how|which|what)\b", re.I)
 END = "."
 """What follows a given answer, so that the answer ends behind its exact tokens."""
 
@@ -41,15 +44,15 @@ def given(
         Two answers for each question that could be paired, the right one first.
 
     Raises:
-        SpecError: No two questions of one relation have answers of their own.
+        SpecError: No two questions of one kind have answers of their own.
     """
     tokenizer = tokenizer_of(model)
     chat, template = how_asked(tokenizer, chat, template)
     pairs = pairs_of(qa, seed)
     if not pairs:
         raise SpecError(
-            f"No two questions of {qa.name!r} have the same relation and answers that differ, so "
-            f"none can be given another's answer; let the model answer (answers='generated')."
+            f"No two questions of {qa.name!r} are of the same kind and have answers that differ, "
+            f"so none can be given another's answer; let the model answer (answers='generated')."
         )
     found = []
     for number, (one, other) in enumerate(pairs):
@@ -61,7 +64,7 @@ def given(
 
 
 def pairs_of(qa: QA, seed: int) -> list[tuple[Question, Question]]:
-    """Pair questions of one relation, each answer string in one pair alone.
+    """Pair questions of one kind, each answer string in one pair alone.
 
     Neither's answer may be right for the other one. What is left over is left out.
     """
@@ -74,7 +77,7 @@ def pairs_of(qa: QA, seed: int) -> list[tuple[Question, Question]]:
         if name in taken:
             continue
         taken.add(name)
-        several = waiting[one.relation or ""]
+        several = waiting[kind_of(one)]
         other = next((other for other in several if _apart(one, other)), None)
         if other is None:
             several.append(one)
@@ -82,6 +85,27 @@ def pairs_of(qa: QA, seed: int) -> list[tuple[Question, Question]]:
             several.remove(other)
             pairs.append((other, one))
     return pairs
+
+
+def kind_of(one: Question) -> str:
+    """The relation; or else the question word, and what the answer looks like.
+
+    Example:
+        >>> kind_of(Question("In which year did it end?", "1918"))
+        'which, a number'
+    """
+    if one.relation:
+        return one.relation
+    asked = _ASKED.search(one.question)
+    return f"{asked[0].casefold() if asked else 'other'}, {_looks(one.answer)}"
+
+
+def _looks(answer: str) -> str:
+    if answer.casefold() in ("yes", "no"):
+        return "yes or no"
+    if any(one.isdigit() for one in answer):
+        return "a number"
+    return "a name" if answer[:1].isupper() else "words"
 
 
 def _apart(one: Question, other: Question) -> bool:
