@@ -82,12 +82,18 @@ def _address(process, folder, log):
     raise AssertionError(log.read_text())
 
 
+def run_first_cell(at):
+    """Run it once the kernel is there: before, the key is taken and nothing is run."""
+    at.get_by_text("| Idle").wait_for()
+    at.locator(".jp-Notebook .jp-CodeCell .cm-content").first.click()
+    at.keyboard.press("Shift+Enter")
+
+
 @pytest.mark.slow
 def test_a_cell_is_clicked_in_jupyterlab(lab, look):
     seen = look(lab("book"))
     at = seen.page
-    at.locator(".jp-Notebook .jp-CodeCell .cm-content").first.click()
-    at.keyboard.press("Shift+Enter")
+    run_first_cell(at)
     at.wait_for_selector(f'{ROOT}[data-idle="true"]')
     at.locator(f'{ROOT} td[data-layer="1"][data-at="2"]').click()
     at.wait_for_selector(f'{ROOT}[data-picks="1"][data-idle="true"]')
@@ -127,8 +133,7 @@ def test_the_tutorial_is_run_and_clicked(lab, look, embedded):
     seen = look(lab("tutorial"))
     at = seen.page
     at.set_default_timeout(240_000)  # a whole model is loaded, perhaps while others work
-    at.locator(".jp-Notebook .jp-CodeCell .cm-content").first.click()
-    at.keyboard.press("Shift+Enter")
+    run_first_cell(at)
     at.wait_for_selector(f'{ROOT}[data-idle="true"]')
     prompts = Prompts.from_pairs(
         embedded, ["When Mary and John went to the store, John gave a drink to"],
