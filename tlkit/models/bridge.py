@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from tlkit.errors import SpecError
+from tlkit.models.streamed import layers_of, release
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +73,11 @@ class Parts:
     def device(self) -> Any:
         """Where the embeddings lie."""
         return next(self.embed.parameters()).device
+
+    @property
+    def streamed(self) -> bool:
+        """Whether the blocks' weights stay on disk."""
+        return layers_of(self.bridge) is not None
 
     @property
     def context(self) -> int:
@@ -229,6 +235,7 @@ def unbridged(bridge: Any, swaps: list[Swap] | None = None) -> Iterator[nn.Modul
     finally:
         for module, name, wrapper, _ in reversed(swaps):
             module._modules[name] = wrapper
+        release(bridge)
 
 
 def foreign_hooks(bridge: Any) -> str | None:
@@ -253,4 +260,6 @@ def foreign_hooks(bridge: Any) -> str | None:
 def _foreign(hook: Any) -> bool:
     """Whether neither library put a hook there (transformers does once patterns are asked for)."""
     owner = getattr(hook, "__module__", None) or ""
+    if owner == "tlkit.models.layers":  # brings a block's weights, changes nothing
+        return False
     return owner.split(".")[0] not in ("transformer_lens", "transformers")

@@ -44,6 +44,7 @@ class HookedTransformer(metaclass=_AnyBridge):
         adapter: Any = None,
         trust_remote_code: bool = False,
         requires_grad: bool = False,
+        stream: bool = False,
         **refused: Any,
     ) -> "TransformerBridge":
         """Load a model from wherever it is, and put TransformerLens's hooks on it.
@@ -66,6 +67,8 @@ class HookedTransformer(metaclass=_AnyBridge):
             adapter: A folder with a LoRA adapter; it is merged into the weights.
             trust_remote_code: Whether Python code that comes with the model may run.
             requires_grad: Whether the weights take gradients.
+            stream: Whether the blocks' weights stay in their safetensors files, one block in
+                memory at a time and the next read ahead, for models larger than the memory.
             **refused: TransformerLens's old keywords, each refused with what to do instead.
 
         Returns:
@@ -87,6 +90,7 @@ class HookedTransformer(metaclass=_AnyBridge):
                 adapter=adapter,
                 trust_remote_code=trust_remote_code,
                 requires_grad=requires_grad,
+                stream=stream,
             )
             check_fit(found, request)
             if found.kind == "bridge":
@@ -96,16 +100,24 @@ class HookedTransformer(metaclass=_AnyBridge):
 
 def _hook(source: Source, request: Request) -> "TransformerBridge":
     """Load a model that has no hooks yet, and give it hooks."""
-    from tlkit.models.prepare import prepare
+    from tlkit.models.prepare import default_device, prepare
     from tlkit.models.wrap import wrap
 
-    ready = prepare(source, request)
+    layers = None
+    if request.stream:
+        from tlkit.models.stream import prepare_streamed
+
+        ready, layers = prepare_streamed(source, request, default_device())
+    else:
+        ready = prepare(source, request)
     bridge = wrap(
         ready.model,
         ready.tokenizer,
         name=source.label,
         trust_remote_code=request.trust_remote_code,
     )
+    if layers is not None:
+        layers.attach(bridge)
     remember(bridge, ModelInfo.of(bridge, source=source.label, revision=ready.revision))
     return bridge.requires_grad_(request.requires_grad)
 
