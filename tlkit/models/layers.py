@@ -48,6 +48,7 @@ class Layers:
         self._ahead: tuple[int, Future[dict[int, nn.Parameter]], Event] | None = None
         self._reader: ThreadPoolExecutor | None = None
         self._split: dict[int, list[tuple[nn.Module, str, Tensor]]] = {}
+        self._cut: dict[int, int] = {}  # which block's fused weight a weight is cut from
         self._wrappers: list[list[Any]] = [[] for _ in self.blocks]
 
     @property
@@ -58,16 +59,16 @@ class Layers:
     @property
     def in_memory(self) -> int:
         """Bytes of blocks' weights that modules hold now."""
-        weights = {
-            id(w): w.numel() * w.itemsize
-            for block in self.blocks
-            for w in block.parameters()
-            if not isinstance(w, Stored) and not w.is_meta
+        sizes = {
+            weight.data_ptr(): weight.numel() * weight.itemsize
+            for held in self.held
+            for module, name, _ in held
+            if not isinstance(weight := module._parameters[name], Stored | None)
         }
-        return sum(weights.values())
+        return sum(sizes.values())
 
     def attach(self, bridge: Any) -> None:
-        """Take charge of a hooked model's blocks, whose weights are on the meta device so far."""
+        """Take charge of a hooked model's blocks, which have no weights so far."""
         bridge.__dict__[KEY] = self
         for index, block in enumerate(self.blocks):
             block.register_forward_pre_hook(_Enter(self, index))
@@ -79,6 +80,10 @@ class Layers:
         bridge.original_model.register_forward_hook(_Release(self))
         for held in self.held:
             _put(held, {})
+        for index, parts in enumerate(self._wrappers):
+            for weight in (weight for part in parts for weight in part.parameters()):
+                if not isinstance(weight, Stored):
+                    self._cut[id(weight)] = index
 
     def enter(self, index: int, *, ahead: bool = True) -> None:
         """Bring a block's weights, and let those of another go.
@@ -165,13 +170,9 @@ class Layers:
         """A parameter's values, flattened, piece by piece; one that is cut from a fused one too."""
         if isinstance(weight, Stored):
             return weight.pieces()
-        if not weight.is_meta:
+        if id(weight) not in self._cut:
             return [weight]
-        index = next(
-            i for i, wrappers in enumerate(self._wrappers)
-            if any(weight is own for part in wrappers for own in part.parameters())
-        )  # fmt: skip
-        self.split(index)
+        self.split(self._cut[id(weight)])
         return [model.get_parameter(name)]
 
 

@@ -119,6 +119,7 @@ def _filled(
     tables = _tables(model)
     held: list[list[Held]] = [[] for _ in blocks]
     made: dict[int, Stored] = {}
+    outside: dict[int, nn.Parameter] = {}
     for path, module in model.named_modules():
         for own, weight in list(module._parameters.items()):
             if weight is None:
@@ -127,13 +128,16 @@ def _filled(
                 key, kind = names.place(f"{path}.{own}" if path else own, weight)
                 made[id(weight)] = Stored(files, key, weight.shape, kind, device)
             stored = made[id(weight)]
-            if id(module) in inside:  # on the meta device until TransformerLens has wrapped it
+            if id(module) in inside:
                 held[inside[id(module)]].append((module, own, stored))
-                if weight.dtype != stored.dtype:
-                    module._parameters[own] = parameter(weight.to(stored.dtype))
-            else:
+                # One zero in the weight's shape, for TransformerLens to wrap (and to cut up).
+                hollow = torch.zeros((), dtype=stored.dtype, device=device).expand(stored.shape)
+                module._parameters[own] = parameter(hollow)
+                continue
+            if id(weight) not in outside:  # tied weights stay one object
                 kept = stored if id(weight) in tables else stored.whole()
-                module._parameters[own] = parameter(kept)
+                outside[id(weight)] = parameter(kept)
+            module._parameters[own] = outside[id(weight)]
         for own, buffer in list(module._buffers.items()):
             if buffer is not None and buffer.is_meta:
                 name = f"{path}.{own}" if path else own
