@@ -6,10 +6,9 @@ of k branches off it behind block k. That halves the work of separate runs.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from tlkit.engine.edits import Worked
 from tlkit.engine.lanes import Lane, make_lane
@@ -19,7 +18,6 @@ from tlkit.engine.packed_values import CHUNK, GROUP_ROWS
 from tlkit.engine.readout import Reading
 from tlkit.engine.reference_values import ReferenceBackend
 from tlkit.engine.sequences import Sequences
-from tlkit.engine.sources import Sources
 from tlkit.engine.states import example_groups
 from tlkit.engine.values import Job, Progress
 from tlkit.models.bridge import Parts
@@ -69,9 +67,11 @@ def cumulative(
     for examples in example_groups(parts, sequences, 1, budget):
         group = _Branches(parts, sequences, [reading], examples)
         here = slice(examples.start, examples.stop)
-        found.base[here] = group.baseline(sequences.base)[0]
         group.fill(conditions, layers, found)
         group.fill_others(others, found)
+        found.base[here] = group.baseline(sequences.base)[0]
+        for values, where in group.free:
+            values[where] = found.base[where[-1]]
         if progress:
             progress(examples.stop, count)
     return found
@@ -127,7 +127,16 @@ def _slowly(
 
 
 class _Branches(PackedGroup):
-    """Some examples, and lanes that branch off one another."""
+    """Some examples, and lanes that branch off one another.
+
+    Attributes:
+        free: Arrays and indices of values that are the base run's, which is run along with the
+            first lanes where blocks come from disk.
+    """
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.free: list[tuple[np.ndarray, tuple[int, ...]]] = []
 
     def fill_others(self, others: Sequence[Sequence[Worked]], found: Found) -> None:
         """Put in the values of these examples under conditions that are not cumulative."""
@@ -136,7 +145,7 @@ class _Branches(PackedGroup):
             for example in self.examples:
                 worked = several[example]
                 if worked.status == "free":
-                    found.others[cell, example] = found.base[example]
+                    self.free.append((found.others, (cell, example)))
                 elif worked.status == "run":
                     jobs.append(Job(cell, example, worked))
 
@@ -156,7 +165,7 @@ class _Branches(PackedGroup):
             for example in self.examples:
                 worked = _upto(several[example], max(layers))
                 if worked.status == "free":
-                    found.values[cell, :, example] = found.base[example]
+                    self.free += [(found.values, (cell, at, example)) for at in range(len(layers))]
                 elif worked.status == "run":
                     todo.append(make_lane(cell, example, worked, self.sequences))
         todo.sort(key=lambda lane: (lane.rows, lane.example))
@@ -177,7 +186,7 @@ class _Branches(PackedGroup):
         for at, k in enumerate(layers[:-1]):
             for one in wholes:
                 if k < one.entry:  # nothing is edited yet
-                    found.values[one.cell, at, one.example] = found.base[one.example]
+                    self.free.append((found.values, (one.cell, at, one.example)))
                     continue
                 branch = Lane(one.cell, one.example, one.start, one.stop, k + 1, None)
                 lanes.append((branch, at, one))
@@ -194,12 +203,7 @@ class _Branches(PackedGroup):
 
         own = [lane for lane, _, _ in lanes]
         edits = [edit for lane in own for several in lane.edits.values() for edit in several]
-        sources = Sources(self._capture, self.sequences, edits, self.examples)
-        packed = Packed(
-            self.parts, self.base, sources, own, chunk=CHUNK, origin=self.examples.start,
-            after=after,
-        )  # fmt: skip
-        with torch.no_grad():
-            values = self._values(own, packed.offsets, packed.run())[0]
-        for (lane, at, _), value in zip(lanes, values, strict=True):
-            found.values[lane.cell, at, lane.example] = value
+        for packed in self.rise([own], edits, CHUNK, after):
+            values = self._values(own, packed.offsets, packed.stream)[0]
+            for (lane, at, _), value in zip(lanes, values, strict=True):
+                found.values[lane.cell, at, lane.example] = value

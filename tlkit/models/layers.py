@@ -6,7 +6,8 @@ a plain forward pass, finds its weights, and passes over the model in order of i
 layer once.
 """
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Event
 from typing import Any
@@ -45,6 +46,7 @@ class Layers:
         self.files, self.blocks, self.held, self.device = files, list(blocks), held, device
         self.loads = [0] * len(self.blocks)
         self._inside: int | None = None
+        self._asleep = False
         self._ahead: tuple[int, Future[dict[int, nn.Parameter]], Event] | None = None
         self._reader: ThreadPoolExecutor | None = None
         self._split: dict[int, list[tuple[nn.Module, str, Tensor]]] = {}
@@ -92,7 +94,7 @@ class Layers:
             index: The block.
             ahead: Whether to begin to read the next.
         """
-        if self._inside == index:
+        if self._inside == index or self._asleep:
             return
         self._leave()
         weights = self._taken(index) or self._load(index, Event())
@@ -103,6 +105,15 @@ class Layers:
                 self._reader = ThreadPoolExecutor(1, thread_name_prefix="tlkit-weights")
             stop = Event()
             self._ahead = (index + 1, self._reader.submit(self._load, index + 1, stop), stop)
+
+    @contextlib.contextmanager
+    def asleep(self) -> Iterator[None]:
+        """Bring nothing: blocks are called, and do not compute."""
+        self._asleep = True
+        try:
+            yield
+        finally:
+            self._asleep = False
 
     def release(self) -> None:
         """Let every block's weights go; the files are read again when one is called."""

@@ -42,7 +42,7 @@ class Names:
             if rearranged is not None and name in state:
                 raise SpecError(
                     f"{label} stores {key}, which a {self.family} joins with others or rearranges "
-                    f"when it is loaded, so that it cannot be streamed; load it without stream=True."
+                    f"while it is loaded, so that it cannot be streamed; leave stream=True out."
                 )
             self._keys[name] = key
         # A tied weight is one object under several names, any of which a checkpoint may use.

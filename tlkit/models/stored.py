@@ -29,15 +29,7 @@ class Stored(Tensor):
     def __new__(
         cls, files: WeightFiles, key: str, shape: Any, dtype: torch.dtype, device: Any
     ) -> "Stored":
-        """Make one.
-
-        Args:
-            files: Where it lies.
-            key: Its name there.
-            shape: Its shape.
-            dtype: The type that it is read in.
-            device: Where what is read goes.
-        """
+        """Note where a weight lies, and the type and place that it is read into."""
         make: Any = Tensor._make_wrapper_subclass  # type: ignore[attr-defined]
         made = make(cls, tuple(shape), dtype=dtype, device=device, requires_grad=False)
         made.files, made.key = files, key
@@ -48,9 +40,7 @@ class Stored(Tensor):
         return f"Stored({self.key}, {tuple(self.shape)}, {self.dtype})"
 
     @classmethod
-    def __torch_function__(
-        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Serve look-ups and linear maps piece by piece; pass on everything else."""
         kwargs = kwargs or {}
         served = _SERVED.get(func)
@@ -62,9 +52,7 @@ class Stored(Tensor):
             return func(*args, **kwargs)
 
     @classmethod
-    def __torch_dispatch__(
-        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Read the weight whole for an operation that wants all of it."""
         if func in _ALIASES:
             one = args[0]

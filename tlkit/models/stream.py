@@ -56,9 +56,7 @@ def prepare_streamed(source: Source, request: Request, default: str) -> tuple[Pr
     device = request.device or default
     model = _skeleton(config, request, folder)
     layers = _filled(model, files, request.dtype or torch.float32, device, label)
-    check_memory(
-        label, layers.largest * LAYERS_IN_MEMORY, request.dtype or torch.float32, device
-    )
+    check_memory(label, layers.largest * LAYERS_IN_MEMORY, request.dtype or torch.float32, device)
     return Prepared(model.eval(), tokenizer, revision), layers
 
 
