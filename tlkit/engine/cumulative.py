@@ -14,7 +14,7 @@ from tlkit.engine.edits import Worked
 from tlkit.engine.lanes import Lane, make_lane
 from tlkit.engine.packed import Packed
 from tlkit.engine.packed_group import PackedGroup
-from tlkit.engine.packed_values import CHUNK, GROUP_ROWS
+from tlkit.engine.packed_values import CHUNK, GROUP_ROWS, most_rows
 from tlkit.engine.readout import Reading
 from tlkit.engine.reference_values import ReferenceBackend
 from tlkit.engine.sequences import Sequences
@@ -66,6 +66,7 @@ def cumulative(
     reading = Reading(metric, sequences, sequences.base, parts.device)
     for examples in example_groups(parts, sequences, 1, budget):
         group = _Branches(parts, sequences, [reading], examples)
+        group.most = most_rows(parts, budget)
         here = slice(examples.start, examples.stop)
         group.fill(conditions, layers, found)
         group.fill_others(others, found)
@@ -132,11 +133,13 @@ class _Branches(PackedGroup):
     Attributes:
         free: Arrays and indices of values that are the base run's, which is run along with the
             first lanes where blocks come from disk.
+        most: Most packed tokens at once.
     """
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self.free: list[tuple[np.ndarray, tuple[int, ...]]] = []
+        self.most = GROUP_ROWS
 
     def fill_others(self, others: Sequence[Sequence[Worked]], found: Found) -> None:
         """Put in the values of these examples under conditions that are not cumulative."""
@@ -154,7 +157,7 @@ class _Branches(PackedGroup):
                 found.others[jobs[index].cell, jobs[index].example] = value
 
         if jobs:
-            self.run(list(enumerate(jobs)), finished, CHUNK, GROUP_ROWS, lambda _: None)
+            self.run(list(enumerate(jobs)), finished, CHUNK, self.most, lambda _: None)
 
     def fill(
         self, conditions: Sequence[Sequence[Worked]], layers: Sequence[int], found: Found
@@ -171,7 +174,7 @@ class _Branches(PackedGroup):
         todo.sort(key=lambda lane: (lane.rows, lane.example))
         some: list[Lane] = []
         for lane in todo:
-            if some and (sum(one.rows for one in some) + lane.rows) * len(layers) > GROUP_ROWS:
+            if some and (sum(one.rows for one in some) + lane.rows) * len(layers) > self.most:
                 self._rise(some, layers, found)
                 some = []
             some.append(lane)

@@ -86,11 +86,11 @@ class Packed:
             self._entered += 1
         self._enter(begin, self._entered, layer)
         self._edit_stream(self._entered, layer)
-        if self.after:
-            self.after(layer, self)
-        if layer < self.parts.n_layers:
-            with contextlib.ExitStack() as stack:
-                self._watch(layer, stack)
+        with contextlib.ExitStack() as stack:
+            self._watch(layer, stack)  # before others look, so that they see what edits leave
+            if self.after:
+                self.after(layer, self)
+            if layer < self.parts.n_layers:
                 self._rise(begin, self._entered, layer)
 
     def _watch(self, layer: int, stack: contextlib.ExitStack) -> None:

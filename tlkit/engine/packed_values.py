@@ -56,7 +56,8 @@ class PackedBackend:
         groups, first = [], 0
         for i in range(len(lengths)):
             width = max(lengths[first : i + 1])
-            if i > first and (i + 1 - first) * width * size > self.budget // 2:
+            each = size + working_bytes(self.parts, width)
+            if i > first and (i + 1 - first) * width * each > self.budget // 2:
                 groups.append(range(first, i))
                 first = i
         return [*groups, range(first, len(lengths))]
@@ -69,7 +70,8 @@ class PackedBackend:
         """Run jobs group by group; out of memory, with half the tokens at a time."""
         numbered = list(enumerate(jobs))
         lanes = [make_lane(i, j.example, j.worked, self.sequences) for i, j in numbered]
-        often = max(self.chunk, -(-sum(lane.rows for lane in lanes) // GROUPS))
+        rows = sum(lane.rows for lane in lanes)
+        often = max(self.chunk, rows if self.parts.streamed else -(-rows // GROUPS))
         total = sum(token_layers(lane, self.parts.n_layers) for lane in lanes)
         done = 0
 
@@ -100,9 +102,7 @@ class PackedBackend:
 
     def _room(self) -> int:
         """Packed tokens whose streams take at most a quarter of the budget."""
-        per_token = self.parts.d_model * self.parts.dtype.itemsize
-        share = self.chunk / CHUNK
-        return max(self.chunk, int(min(GROUP_ROWS, self.budget // 4 // per_token) * share))
+        return max(self.chunk, int(most_rows(self.parts, self.budget) * self.chunk / CHUNK))
 
 
 def run_bytes_per_token(parts: Parts) -> int:
@@ -110,3 +110,24 @@ def run_bytes_per_token(parts: Parts) -> int:
     stream = (parts.n_layers + 2) * parts.d_model
     cached = 2 * parts.n_layers * parts.n_kv_heads * parts.d_head
     return (stream + cached) * parts.dtype.itemsize
+
+
+def most_rows(parts: Parts, budget: int | None) -> int:
+    """Packed tokens whose streams take at most a quarter of the budget.
+
+    There is no other limit where each group reads the weights from disk anew.
+    """
+    room = (budget or DEFAULT_BUDGET) // 4 // (parts.d_model * parts.dtype.itemsize)
+    return room if parts.streamed else min(GROUP_ROWS, room)
+
+
+def working_bytes(parts: Parts, length: int) -> int:
+    """Bytes of a token while a block is recorded, its row of attention weights with them.
+
+    Counted where blocks come from disk, for there memory is short and groups are large.
+    """
+    if not parts.streamed:
+        return 0
+    size = parts.dtype.itemsize
+    width = getattr(parts.config, "intermediate_size", None) or 4 * parts.d_model
+    return 3 * width * size + length * parts.n_heads * (8 + size)

@@ -14,7 +14,12 @@ from torch import Tensor
 from tlkit.engine.edits import Worked
 from tlkit.engine.lanes import Lane, make_lane
 from tlkit.engine.packed import Packed
-from tlkit.engine.packed_values import CHUNK, DEFAULT_BUDGET, run_bytes_per_token
+from tlkit.engine.packed_values import (
+    CHUNK,
+    DEFAULT_BUDGET,
+    run_bytes_per_token,
+    working_bytes,
+)
 from tlkit.engine.record import Run, watch_slot
 from tlkit.engine.reference import Reference
 from tlkit.engine.reference import capture as capture_slowly
@@ -103,7 +108,9 @@ def example_groups(
     for i, length in enumerate(lengths):
         width = max(width, length)
         tokens = (i + 1 - first) * width
-        if i > first and (tokens > GROUP_TOKENS or tokens * per_token > most):
+        many = tokens > GROUP_TOKENS and not parts.streamed  # from disk, a pass costs most
+        each = per_token + working_bytes(parts, width)
+        if i > first and (many or tokens * each > most):
             groups.append(range(first, i))
             first, width = i, length
     return [*groups, range(first, len(lengths))] if lengths else []

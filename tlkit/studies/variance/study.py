@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tlkit.engine.streaming import stream_each
 from tlkit.errors import SpecError
 from tlkit.models.bridge import Parts
 from tlkit.models.info import info
@@ -63,14 +64,20 @@ def run(
     named = _named(models)
     _check(window=window, pool=pool, top=top)
     rows = _documents(named, list(documents), max_tokens, longer, window + 2)
-    found, total, done = dict[str, list[Scores]](), sum(map(len, rows.values())), 0
+    found, total, before = dict[str, list[Scores]](), sum(map(len, rows.values())), 0
     for name, several in rows.items():
-        parts, found[name] = Parts(named[name]), []
-        for one in several:
-            found[name].append(Scores(parts, one.ids, window, pool, top))
-            done += 1
+        parts = Parts(named[name])
+        scores = [Scores(parts, one.ids, window, pool, top) for one in several]
+
+        def done(number: int, scores: list[Scores] = scores, before: int = before) -> None:
+            scores[number].finish()
             if progress:
-                progress(done, total)
+                progress(before + number + 1, total)
+
+        documents = [(one.ids, own.reader) for one, own in zip(several, scores, strict=True)]
+        stream_each(parts, documents, done)
+        found[name] = scores
+        before += len(scores)
     first = next(iter(rows.values()))
     attrs = provenance(
         next(iter(named.values())), engine="streaming", study="variance",
