@@ -9,7 +9,8 @@ import torch
 from tlkit.engine.readout import logits_of
 from tlkit.engine.record import Run, padded, record
 from tlkit.engine.together import Recording, together
-from tlkit.models.bridge import Parts, foreign_hooks, unbridged
+from tlkit.models.bridge import Parts, unbridged
+from tlkit.models.foreign import foreign_hooks
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ what "blocks 0 to k edited" gives, for causality lets no later block reach back.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,18 +19,18 @@ from tlkit.engine.packed_values import (
     run_bytes_per_token,
     working_bytes,
 )
-from tlkit.engine.record import Run, watch_slot
+from tlkit.engine.record import Run
 from tlkit.engine.reference import Reference
 from tlkit.engine.reference import capture as capture_slowly
 from tlkit.engine.route import route_of
 from tlkit.engine.sequences import Sequences
 from tlkit.engine.sources import Captured, Place, Sources
+from tlkit.engine.state_reader import STREAMS, StateReader
 from tlkit.engine.together import Start
 from tlkit.engine.values import Progress
 from tlkit.errors import SpecError
 from tlkit.models.bridge import Parts
 
-STREAMS = {"resid_pre": 0, "resid_post": 1}
 UNREAD = ("embed", "z", "pattern", "attn_scores")
 """Sites that a packed run with edits does not read."""
 
@@ -133,7 +132,7 @@ def _packed(
     lanes.sort(key=lambda one: (one.entry, one.touched is not None, one.rows, one.example))
     start = Start(parts, route_of(parts).outputs if lanes and parts.streamed else None)
     base = start.record(ids, inside | {("embed", 0)}, full=True)
-    reader = _Reader(parts, lanes, positions, places)
+    reader = StateReader(parts, lanes, positions, places)
     if lanes:
         worked = [one for _, several in named for one in several]
         _run(parts, start, base, sequences, worked, lanes, reader, examples)
@@ -161,7 +160,7 @@ def _packed(
 
 def _run(
     parts: Parts, start: Start, base: Run, sequences: Sequences, worked: Sequence[Worked],
-    lanes: Sequence[Lane], reader: "_Reader", examples: range,
+    lanes: Sequence[Lane], reader: StateReader, examples: range,
 ) -> None:  # fmt: skip
     """Let lanes rise while the reader reads."""
 
@@ -184,64 +183,6 @@ def _base_value(base: Run, place: Place, row: int) -> Tensor:
     if component in STREAMS:
         return base.stream[layer + STREAMS[component]][row]
     return base.sites[place][row]
-
-
-class _Reader:
-    """Copies what is asked for out of a packed run, lane by lane; what is unchanged it leaves out.
-
-    Attributes:
-        values: Per place and lane, what changed: index among the lane's positions to activation.
-    """
-
-    def __init__(
-        self, parts: Parts, lanes: Sequence[Lane], positions: Sequence[tuple[int, ...]],
-        places: Sequence[Place],
-    ) -> None:  # fmt: skip
-        self.parts, self.lanes = parts, lanes
-        self.changed = [
-            [(i, p) for i, p in enumerate(positions[lane.example]) if p >= lane.start]
-            for lane in lanes
-        ]
-        self.index = {id(lane): at for at, lane in enumerate(lanes)}
-        self.values: dict[Place, list[dict[int, Tensor]]] = {
-            place: [{} for _ in lanes] for place in places
-        }
-        self._handles: list[Any] = []
-
-    def after(self, layer: int, packed: Packed) -> None:
-        """Read the stream that enters a block, and watch inside this block alone."""
-        self.close()
-        for place in self.values:
-            if place[0] not in STREAMS and place[1] == layer:
-                self._watch(place, packed)
-        for component, shift in STREAMS.items():
-            place = (component, layer - shift)
-            if place in self.values:
-                for at, lane in enumerate(self.lanes):
-                    if lane.entry > layer:
-                        break
-                    shifted = packed.offsets[at] - lane.start
-                    for i, position in self.changed[at]:
-                        self.values[place][at][i] = packed.stream[position + shifted].clone()
-
-    def _watch(self, place: Place, packed: Packed) -> None:
-        def seen(component: str, layer: int, value: Tensor) -> None:
-            view = packed.view
-            if component == "resid_mid":
-                value = value + packed.hidden
-            for local, lane in enumerate(view.lanes):
-                at = self.index[id(lane)]
-                for i, position in self.changed[at]:
-                    if view.own or lane.touched is None or position in lane.touched:
-                        found = value[view.at(local, (position,))][0]
-                        self.values[place][at][i] = found.clone()
-
-        self._handles.append(watch_slot(self.parts, *place, seen))
-
-    def close(self) -> None:
-        """Stop watching."""
-        while self._handles:
-            self._handles.pop().remove()
 
 
 def _slow(

@@ -75,7 +75,7 @@ class Layers:
         for index, block in enumerate(self.blocks):
             block.register_forward_pre_hook(_Enter(self, index))
             for name in ("attn", "mlp"):
-                part = getattr(bridge.blocks[index], name, None)
+                part: Any = getattr(bridge.blocks[index], name, None)
                 if any(hasattr(part, split) for split in _SPLITS):
                     self._wrappers[index].append(part)
                     part.register_forward_pre_hook(_Split(self, index))

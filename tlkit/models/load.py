@@ -67,8 +67,8 @@ class HookedTransformer(metaclass=_AnyBridge):
             adapter: A folder with a LoRA adapter; it is merged into the weights.
             trust_remote_code: Whether Python code that comes with the model may run.
             requires_grad: Whether the weights take gradients.
-            stream: Whether the blocks' weights stay in their safetensors files, one block in
-                memory at a time and the next read ahead, for models larger than the memory.
+            stream: Whether the weights stay in their safetensors files, one block in memory at a
+                time and the next read ahead, for models that are larger than the memory.
             **refused: TransformerLens's old keywords, each refused with what to do instead.
 
         Returns:
@@ -82,16 +82,10 @@ class HookedTransformer(metaclass=_AnyBridge):
         found = find_source(source)
         with untouched(bars=found.kind == "hub"):
             request = read_request(
-                tokenizer=tokenizer,
-                dtype=dtype,
-                device=device,
-                revision=revision,
-                device_map=device_map,
-                adapter=adapter,
-                trust_remote_code=trust_remote_code,
-                requires_grad=requires_grad,
-                stream=stream,
-            )
+                tokenizer=tokenizer, dtype=dtype, device=device, revision=revision,
+                device_map=device_map, adapter=adapter, trust_remote_code=trust_remote_code,
+                requires_grad=requires_grad, stream=stream,
+            )  # fmt: skip
             check_fit(found, request)
             if found.kind == "bridge":
                 return _adopt(found, request)

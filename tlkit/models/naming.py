@@ -31,7 +31,7 @@ class Names:
         state = model.state_dict()
         mapping = get_model_conversion_mapping(model)
         renamings = [one for one in mapping if isinstance(one, WeightRenaming)]
-        others = [one for one in mapping if not isinstance(one, WeightRenaming)]
+        others: Any = [one for one in mapping if not isinstance(one, WeightRenaming)]
         self._keys: dict[str, str] = {}
         for key in files.names:
             name, rearranged = rename_source_key(

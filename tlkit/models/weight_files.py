@@ -124,7 +124,7 @@ class WeightFiles:
 
     def _into(self, file: Any, raw: "Tensor", path: Path) -> None:
         """Fill bytes from where the file stands."""
-        room, done = memoryview(raw.numpy()), 0
+        room, done = raw.numpy().data, 0
         while done < len(room):  # one call may return less than was asked for
             count = file.readinto(room[done : done + 2**28])
             if not count:
