@@ -44,7 +44,8 @@ class PackedBackend:
         self.readings = [
             Reading(metric, sequences, sequences.base, parts.device) for metric in metrics
         ]
-        self.chunk = CHUNK
+        longest = max(map(len, sequences.runs[sequences.base]))
+        self.chunk = self._first_chunk = chunk_of(parts, self.budget, longest)
         self.groups = [
             PackedGroup(parts, sequences, self.readings, examples) for examples in self._examples()
         ]
@@ -92,7 +93,9 @@ class PackedBackend:
             while left:
                 try:
                     group.run(list(left.items()), kept, self.chunk, min(often, self._room()), told)
-                except (torch.OutOfMemoryError, MemoryError) as error:
+                except (RuntimeError, MemoryError) as error:
+                    if not out_of_memory(error):
+                        raise
                     if self.chunk <= 16:
                         raise EngineError(
                             "Out of memory even with 16 tokens at a time; use fewer or shorter "
@@ -102,7 +105,9 @@ class PackedBackend:
 
     def _room(self) -> int:
         """Packed tokens whose streams take at most a quarter of the budget."""
-        return max(self.chunk, int(most_rows(self.parts, self.budget) * self.chunk / CHUNK))
+        return max(
+            self.chunk, int(most_rows(self.parts, self.budget) * self.chunk / self._first_chunk)
+        )
 
 
 def run_bytes_per_token(parts: Parts) -> int:
@@ -110,6 +115,19 @@ def run_bytes_per_token(parts: Parts) -> int:
     stream = (parts.n_layers + 2) * parts.d_model
     cached = 2 * parts.n_layers * parts.n_kv_heads * parts.d_head
     return (stream + cached) * parts.dtype.itemsize
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that there was no memory: on the CPU PyTorch has no class for it."""
+    known = isinstance(error, (torch.OutOfMemoryError, MemoryError))
+    return known or "can't allocate memory" in str(error)
+
+
+def chunk_of(parts: Parts, budget: int | None, length: int) -> int:
+    """Tokens per call of a block; fewer where weights are on disk and the budget is small."""
+    each = working_bytes(parts, length)
+    fit = (budget or DEFAULT_BUDGET) // 4 // each if each else CHUNK
+    return max(16, min(CHUNK, fit))
 
 
 def most_rows(parts: Parts, budget: int | None) -> int:
@@ -130,4 +148,4 @@ def working_bytes(parts: Parts, length: int) -> int:
         return 0
     size = parts.dtype.itemsize
     width = getattr(parts.config, "intermediate_size", None) or 4 * parts.d_model
-    return 3 * width * size + length * parts.n_heads * (8 + size)
+    return 4 * width * size + length * parts.n_heads * (8 + size)

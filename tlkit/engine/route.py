@@ -9,6 +9,7 @@ import torch
 from tlkit.engine.readout import logits_of
 from tlkit.engine.record import Run, padded, record
 from tlkit.engine.together import Recording, together
+from tlkit.errors import SpecError
 from tlkit.models.bridge import Parts, unbridged
 from tlkit.models.foreign import foreign_hooks
 
@@ -82,7 +83,10 @@ def _try_in_step(parts: Parts) -> Route | None:
         recording = Recording(parts, _IDS, set(), seen[0])
         together(parts, [recording])
         gaps = [_gap(parts, recording.run, i, plain[i, : len(row)]) for i, row in enumerate(_IDS)]
-    except Exception:
+    except Exception as error:
+        memory = isinstance(error, MemoryError) or "allocate memory" in str(error)
+        if memory or isinstance(error, SpecError):
+            raise  # says nothing of the model, and the other ways take no less
         return None
     finally:
         handle.remove()

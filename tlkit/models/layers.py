@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from tlkit.models.stored import Stored, parameter
 from tlkit.models.streamed import KEY
-from tlkit.models.weight_files import WeightFiles
+from tlkit.models.weight_files import WeightFiles, private_memory
 
 _ALIGNED = 64
 _SPLITS = ("split_qkv_matrix", "split_gate_up_matrix")
@@ -143,7 +143,7 @@ class Layers:
     def _load(self, index: int, stop: Event) -> dict[int, nn.Parameter]:
         """Read a block's weights into one piece of memory, which goes when they go."""
         several = _once(self.held[index])
-        slab = torch.empty(sum(_room(one) for _, _, one in several), dtype=torch.uint8)
+        slab = private_memory(sum(_room(one) for _, _, one in several))
         found: dict[int, nn.Parameter] = {}
         begin = 0
         for _, _, one in several:

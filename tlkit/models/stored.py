@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from tlkit.errors import SpecError
-from tlkit.models.weight_files import WeightFiles
+from tlkit.models.weight_files import WeightFiles, private_memory
 
 TILE = 16 * 2**20
 """Most bytes of a table that a product holds at once."""
@@ -90,13 +90,16 @@ def _linear(x: Tensor, weight: Any, bias: Any = None) -> Tensor | None:
         return None
     bias = bias.whole() if isinstance(bias, Stored) else bias
     height, width = weight.shape
-    step = max(1, TILE // (width * weight.dtype.itemsize))
+    step = min(height, max(1, TILE // (width * weight.dtype.itemsize)))
+    memory = private_memory(step * width * weight.dtype.itemsize)
+    tile = memory.view(weight.dtype).view(step, width)
     out = x.new_empty(*x.shape[:-1], height)
     for first in range(0, height, step):
         last = min(first + step, height)
-        tile = weight.files.rows(weight.key, first, last, weight.dtype).to(weight.device)
+        rows = tile[: last - first]
+        weight.files.fill(weight.key, rows, first * width)
         own = None if bias is None else bias[first:last]
-        out[..., first:last] = nn.functional.linear(x, tile, own)
+        out[..., first:last] = nn.functional.linear(x, rows.to(weight.device), own)
     return out
 
 

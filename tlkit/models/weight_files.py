@@ -133,15 +133,6 @@ class WeightFiles:
         with self._lock:
             self.bytes_read += done
 
-    def rows(self, name: str, first: int, last: int, dtype: "torch.dtype") -> "Tensor":
-        """Neighbouring rows of a matrix, ``[row, ...]``."""
-        import torch
-
-        shape = self.shape(name)[1:]
-        out = torch.empty(last - first, *shape, dtype=dtype)
-        self.fill(name, out, first * prod(shape))
-        return out
-
     def gather(self, name: str, ids: "Tensor", dtype: "torch.dtype") -> "Tensor":
         """Rows of a matrix by their numbers ``[...]``, each read once: ``[..., column]``."""
         import torch
@@ -164,6 +155,21 @@ class WeightFiles:
             out = torch.empty(min(most, count - begin), dtype=dtype)
             self.fill(name, out, begin)
             yield out
+
+
+def private_memory(size: int) -> "Tensor":
+    """Bytes that go back to the system as soon as nothing holds them.
+
+    What an allocator gets back it may keep, in pieces that the next block does not fit into.
+    """
+    import mmap
+
+    import torch
+
+    if not hasattr(mmap, "MAP_PRIVATE"):  # Windows
+        return torch.empty(size, dtype=torch.uint8)
+    kind = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    return torch.frombuffer(mmap.mmap(-1, size, flags=kind), dtype=torch.uint8)
 
 
 def _stamp(path: Path) -> tuple[int, int]:
