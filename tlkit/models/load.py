@@ -7,6 +7,7 @@ from tlkit.models.info import ModelInfo, remember
 from tlkit.models.keywords import Request, read_request, refuse
 from tlkit.models.quiet import untouched
 from tlkit.models.sources import Source, check_fit, find_source, is_bridge
+from tlkit.models.streamed import need_memory
 
 if TYPE_CHECKING:
     from transformer_lens.model_bridge import TransformerBridge
@@ -128,6 +129,8 @@ def _adopt(source: Source, request: Request) -> "TransformerBridge":
             "This TransformerLens model is in compatibility mode, its weights folded and centred; "
             "tlkit needs raw weights: load it again without enable_compatibility_mode()."
         )
+    if request.dtype is not None or request.device is not None:
+        need_memory(bridge, "Another dtype or device", "load its folder again with them")
     tokenizer = request.tokenizer
     if tokenizer is not None:
         tokenizer = given_tokenizer(tokenizer, request.trust_remote_code)

@@ -24,15 +24,17 @@ class Stored(Tensor):
 
     files: WeightFiles
     key: str
+    turned: bool
 
     @staticmethod
     def __new__(
-        cls, files: WeightFiles, key: str, shape: Any, dtype: torch.dtype, device: Any
-    ) -> "Stored":
-        """Note where a weight lies, and the type and place that it is read into."""
+        cls, files: WeightFiles, key: str, shape: Any, dtype: torch.dtype, device: Any,
+        turned: bool = False,
+    ) -> "Stored":  # fmt: skip
+        """Note where a weight lies, the type and place that it is read into, and a transpose."""
         make: Any = Tensor._make_wrapper_subclass  # type: ignore[attr-defined]
         made = make(cls, tuple(shape), dtype=dtype, device=device, requires_grad=False)
-        made.files, made.key = files, key
+        made.files, made.key, made.turned = files, key, turned
         return made
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
@@ -56,7 +58,7 @@ class Stored(Tensor):
         """Read the weight whole for an operation that wants all of it."""
         if func in _ALIASES:
             one = args[0]
-            return Stored(one.files, one.key, one.shape, one.dtype, one.device)
+            return Stored(one.files, one.key, one.shape, one.dtype, one.device, one.turned)
         if func._schema.is_mutable and isinstance(args[0], Stored):
             raise SpecError(
                 f"{args[0].key} is read from its file, and cannot be changed in memory; load the "
@@ -67,9 +69,10 @@ class Stored(Tensor):
 
     def whole(self) -> Tensor:
         """All of it, read now."""
-        out = torch.empty(self.shape, dtype=self.dtype)
+        shape = self.files.shape(self.key)
+        out = torch.empty(shape, dtype=self.dtype)
         self.files.fill(self.key, out)
-        return out.to(self.device)
+        return (out.T if self.turned else out).to(self.device)
 
     def pieces(self) -> Iterator[Tensor]:
         """All of it, flattened, a few MiB at a time."""
@@ -82,11 +85,11 @@ class Stored(Tensor):
 
 def _embedding(ids: Any, weight: Any, *rest: Any, **more: Any) -> Tensor | None:
     plain = not any(rest[1:2]) and not more.get("max_norm")
-    return weight.rows(ids) if plain and isinstance(weight, Stored) else None
+    return weight.rows(ids) if plain and _straight(weight) else None
 
 
 def _linear(x: Tensor, weight: Any, bias: Any = None) -> Tensor | None:
-    if not isinstance(weight, Stored) or isinstance(x, Stored):
+    if not _straight(weight) or isinstance(x, Stored):
         return None
     bias = bias.whole() if isinstance(bias, Stored) else bias
     height, width = weight.shape
@@ -104,14 +107,27 @@ def _linear(x: Tensor, weight: Any, bias: Any = None) -> Tensor | None:
 
 
 def _item(weight: Any, index: Any) -> Tensor | None:
-    plain = isinstance(index, Tensor) and index.dtype == torch.long and isinstance(weight, Stored)
-    return weight.rows(index) if plain else None
+    plain = isinstance(index, Tensor) and index.dtype == torch.long
+    return weight.rows(index) if plain and _straight(weight) else None
+
+
+def _transpose(weight: Any) -> Tensor | None:
+    """A transpose that is only a note, for TransformerLens asks for one while it wraps a model."""
+    if not _straight(weight) or weight.ndim != 2:
+        return None
+    shape = weight.shape[1], weight.shape[0]
+    return Stored(weight.files, weight.key, shape, weight.dtype, weight.device, turned=True)
+
+
+def _straight(weight: Any) -> bool:
+    return isinstance(weight, Stored) and not weight.turned
 
 
 _SERVED: dict[Any, Any] = {
     nn.functional.embedding: _embedding,
     nn.functional.linear: _linear,
     Tensor.__getitem__: _item,
+    Tensor.T.__get__: _transpose,  # type: ignore[attr-defined]
 }
 
 

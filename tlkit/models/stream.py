@@ -56,7 +56,6 @@ def prepare_streamed(source: Source, request: Request, default: str) -> tuple[Pr
     device = request.device or default
     model = _skeleton(config, request, folder)
     layers = _filled(model, files, request.dtype or torch.float32, device, label)
-    check_memory(label, layers.largest * LAYERS_IN_MEMORY, request.dtype or torch.float32, device)
     return Prepared(model.eval(), tokenizer, revision), layers
 
 
@@ -115,6 +114,7 @@ def _filled(
     inside = {id(module): i for i, block in enumerate(blocks) for module in block.modules()}
     names = Names(model, files, dtype, label)
     tables = _tables(model)
+    check_memory(label, _needed(model, blocks, tables), dtype, device)
     held: list[list[Held]] = [[] for _ in blocks]
     made: dict[int, Stored] = {}
     outside: dict[int, nn.Parameter] = {}
@@ -141,6 +141,14 @@ def _filled(
                 name = f"{path}.{own}" if path else own
                 module._buffers[own] = names.buffer(name, buffer).to(device)
     return Layers(files, blocks, held, device)
+
+
+def _needed(model: Any, blocks: list[nn.Module], tables: set[int]) -> float:
+    """Bytes: blocks that are in memory at a time, and what stays there."""
+    sizes = [sum(w.numel() * w.itemsize for w in block.parameters()) for block in blocks]
+    inside = {id(weight) for block in blocks for weight in block.parameters()}
+    kept = [w for w in model.parameters() if id(w) not in inside and id(w) not in tables]
+    return LAYERS_IN_MEMORY * max(sizes) + sum(w.numel() * w.itemsize for w in kept)
 
 
 def _tables(model: Any) -> set[int]:
