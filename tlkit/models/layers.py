@@ -87,20 +87,15 @@ class Layers:
                 if not isinstance(weight, Stored):
                     self._cut[id(weight)] = index
 
-    def enter(self, index: int, *, ahead: bool = True) -> None:
-        """Bring a block's weights, and let those of another go.
-
-        Args:
-            index: The block.
-            ahead: Whether to begin to read the next.
-        """
+    def enter(self, index: int) -> None:
+        """Bring a block's weights, let those of another go, and begin to read the next."""
         if self._inside == index or self._asleep:
             return
         self._leave()
         weights = self._taken(index) or self._load(index, Event())
         _put(self.held[index], weights)
         self._inside = index
-        if ahead and index + 1 < len(self.blocks):
+        if index + 1 < len(self.blocks):
             if self._reader is None:
                 self._reader = ThreadPoolExecutor(1, thread_name_prefix="tlkit-weights")
             stop = Event()

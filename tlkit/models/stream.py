@@ -54,7 +54,7 @@ def prepare_streamed(source: Source, request: Request, default: str) -> tuple[Pr
     )
     check_vocabulary(tokenizer, config.get_text_config().vocab_size, label)
     device = request.device or default
-    model = _skeleton(config, request, folder)
+    model = _skeleton(config, request, folder, device)
     layers = _filled(model, files, request.dtype or torch.float32, device, label)
     return Prepared(model.eval(), tokenizer, revision), layers
 
@@ -80,7 +80,7 @@ def _folder(source: Source, request: Request) -> tuple[Path, str, str | None]:
     return found.folder, found.name, found.commit
 
 
-def _skeleton(config: Any, request: Request, folder: Path) -> Any:
+def _skeleton(config: Any, request: Request, folder: Path, device: str) -> Any:
     """The model as transformers builds it, weights on the meta device and buffers filled."""
     from transformers import AutoModelForCausalLM, GenerationConfig
 
@@ -92,7 +92,6 @@ def _skeleton(config: Any, request: Request, folder: Path) -> Any:
             trust_remote_code=request.trust_remote_code,
         )  # fmt: skip
     model.tie_weights()
-    device = torch.device(request.device or "cpu")
     for module in model.modules():
         for name in module._non_persistent_buffers_set:
             buffer = module._buffers.get(name)
