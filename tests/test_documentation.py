@@ -11,12 +11,15 @@ import pytest
 
 from tlkit.models.bridge import Parts
 from tlkit.models.load import HookedTransformer
+from tlkit.models.tiny import tiny, tiny_tokenizer
 from tlkit.prompts.samples import questions, requests
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 STUDIES = sorted((DOCS / "studies").glob("*.md"))
-PAGES = [ROOT / "README.md", DOCS / "index.md", DOCS / "explorer.md", *STUDIES]
+PAGES = [
+    ROOT / "README.md", DOCS / "index.md", DOCS / "explorer.md", DOCS / "big_models.md", *STUDIES
+]  # fmt: skip
 SMALLER = {
     '"smollm2-135m-instruct"': '"tiny:llama3"',
     "range(30)": "range(3)",
@@ -42,6 +45,9 @@ def test_examples_run(page, tmp_path, monkeypatch):
     monkeypatch.setattr(Parts, "context", 512)
     rows = [json.dumps(row) for row in questions()[:8]]
     Path("questions.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    if "./Qwen3-32B" in page.read_text(encoding="utf-8"):
+        tiny("qwen3").save_pretrained("Qwen3-32B")
+        tiny_tokenizer().save_pretrained("Qwen3-32B")
     space = {}
     examples = blocks(page)
     assert examples, "the page has no example"

@@ -23,6 +23,8 @@ def drift(parts: Parts, rows: Rows) -> Check:
         return Check(
             NAME, None, "", f"The weights are {parts.dtype}, neither float32 nor bfloat16."
         )
+    if parts.streamed:
+        return Check(NAME, None, "", "The weights stay on disk, and no copy of them is made.")
     # As much again is left for whoever else is on the machine.
     if 2 * size > available_memory(str(parts.device)):
         return Check(NAME, None, "", f"A copy takes {size / 1e9:.1f} GB, which is not free.")

@@ -17,6 +17,7 @@ from tlkit.cli.options import (
     OverwriteOption,
     PlanOption,
     SeedOption,
+    StreamOption,
     check_device,
     check_out,
 )
@@ -59,6 +60,7 @@ class Request:
     fields: str | None
     dtype: Any
     device: str | None
+    stream: bool
     budget: str | None
     plan: bool
     as_json: bool
@@ -139,6 +141,7 @@ def ablate(
     seed: SeedOption = 0,
     dtype: DtypeOption = None,
     device: DeviceOption = None,
+    stream: StreamOption = False,
     engine: TwinOption = "packed",
     plan: PlanOption = False,
     as_json: JsonOption = False,
@@ -153,7 +156,7 @@ def ablate(
     }  # fmt: skip
     request = Request(
         prompts, reference, list(model or ("smollm2-135m-instruct",)), choices, list(says or ()),
-        out, n, fields, dtype, device, budget, plan, as_json, overwrite,
+        out, n, fields, dtype, device, stream, budget, plan, as_json, overwrite,
     )  # fmt: skip
     _ablate(request, *request.rows())
 
@@ -168,7 +171,7 @@ def _ablate(request: Request, rows: list[Any], reference: list[Any] | None) -> N
         for source in request.models:
             output.say(f"Loading {source} …")
             models[source] = HookedTransformer.from_pretrained(
-                source, dtype=request.dtype, device=request.device
+                source, dtype=request.dtype, device=request.device, stream=request.stream
             )
         choices = {
             **request.choices, "reference": reference, "behaviour": request.behaviour or None,

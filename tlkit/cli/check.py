@@ -10,6 +10,7 @@ from tlkit.cli.options import (
     JsonOption,
     ModelOption,
     SeedOption,
+    StreamOption,
     check_device,
 )
 from tlkit.cli.output import Output
@@ -21,6 +22,7 @@ def check(
     model: ModelOption = "smollm2-135m-instruct",
     dtype: DtypeOption = None,
     device: DeviceOption = None,
+    stream: StreamOption = False,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
@@ -31,7 +33,7 @@ def check(
         from tlkit.models.load import HookedTransformer
 
         output.say(f"Loading {model} …")
-        loaded = HookedTransformer.from_pretrained(model, dtype=dtype, device=device)
+        loaded = HookedTransformer.from_pretrained(model, dtype=dtype, device=device, stream=stream)
         found = checks.run(loaded, seed=seed, progress=bar.stage("checking"))
         table = Table("check", "", "measured", "what it means", box=None, pad_edge=False)
         for one in found:

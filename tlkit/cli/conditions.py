@@ -17,6 +17,7 @@ from tlkit.cli.options import (
     OutOption,
     OverwriteOption,
     SeedOption,
+    StreamOption,
     check_device,
     check_out,
 )
@@ -45,6 +46,7 @@ class Request:
     seed: int
     dtype: Any
     device: str | None
+    stream: bool
     as_json: bool
     overwrite: bool
 
@@ -112,6 +114,7 @@ def conditions(
     seed: SeedOption = 0,
     dtype: DtypeOption = None,
     device: DeviceOption = None,
+    stream: StreamOption = False,
     as_json: JsonOption = False,
     overwrite: OverwriteOption = False,
 ) -> None:
@@ -119,7 +122,7 @@ def conditions(
     request = Request(
         prompts, model, out, _conditions(insert, times, at, system), control,
         [_head(text, one_based=one_based) for text in head or ()], one_based, queries, first_token,
-        chat, n, fields, seed, dtype, device, as_json, overwrite,
+        chat, n, fields, seed, dtype, device, stream, as_json, overwrite,
     )  # fmt: skip
     _conditions_run(request, request.rows())
 
@@ -176,7 +179,7 @@ def _conditions_run(request: Request, rows: list[dict[str, Any]]) -> None:
 
         output.say(f"Loading {request.model} …")
         model = HookedTransformer.from_pretrained(
-            request.model, dtype=request.dtype, device=request.device
+            request.model, dtype=request.dtype, device=request.device, stream=request.stream
         )
         _check_heads(request, model)
         prompts = Prompts.from_texts(model, [row["prompt"] for row in rows], chat=request.chat)

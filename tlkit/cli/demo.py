@@ -13,6 +13,7 @@ from tlkit.cli.options import (
     OutOption,
     OverwriteOption,
     SeedOption,
+    StreamOption,
     check_device,
     check_out,
 )
@@ -51,6 +52,7 @@ def demo(
     seed: SeedOption = 0,
     dtype: DtypeOption = None,
     device: DeviceOption = None,
+    stream: StreamOption = False,
     as_json: JsonOption = False,
     overwrite: OverwriteOption = False,
 ) -> None:
@@ -63,7 +65,7 @@ def demo(
 
         started = time.perf_counter()
         output.say(f"Loading {model} …")
-        loaded = HookedTransformer.from_pretrained(model, dtype=dtype, device=device)
+        loaded = HookedTransformer.from_pretrained(model, dtype=dtype, device=device, stream=stream)
         sections, found = [Section("What this is", [_flowing(INTRODUCTION)])], {}
         for kind, title in KINDS.items():
             items, top = _patched(loaded, kind, bar, seed)

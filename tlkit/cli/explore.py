@@ -15,6 +15,7 @@ from tlkit.cli.options import (
     FieldsOption,
     JsonOption,
     ModelOption,
+    StreamOption,
     check_device,
 )
 from tlkit.cli.output import Output
@@ -37,6 +38,7 @@ class Request:
     browser: bool
     dtype: Any
     device: str | None
+    stream: bool
     as_json: bool
 
     def check(self) -> None:
@@ -85,6 +87,7 @@ def explore(
     ] = False,
     dtype: DtypeOption = None,
     device: DeviceOption = None,
+    stream: StreamOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Click through patches in a browser; only this machine can reach the page."""
@@ -92,7 +95,7 @@ def explore(
         raise SpecError("explore needs one file of pairs: tlkit explore --pairs PAIRS.jsonl.")
     request = Request(
         pairs_file or pairs or Path(), model, site, metric, noise, n, chat, fields, port,
-        not no_browser, dtype, device, as_json,
+        not no_browser, dtype, device, stream, as_json,
     )  # fmt: skip
     request.check()
     _explore(request)
@@ -110,7 +113,7 @@ def _explore(request: Request) -> None:
 
         output.say(f"Loading {request.model} …")
         model = HookedTransformer.from_pretrained(
-            request.model, dtype=request.dtype, device=request.device
+            request.model, dtype=request.dtype, device=request.device, stream=request.stream
         )
         fields = parse_fields(request.fields)
         prompts = pairs_from_jsonl(model, request.pairs, fields, request.n, request.chat)

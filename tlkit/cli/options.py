@@ -31,6 +31,13 @@ DtypeOption = Annotated[
 DeviceOption = Annotated[
     str | None, typer.Option("--device", metavar="NAME", help="cpu, cuda, cuda:1, mps …")
 ]
+StreamOption = Annotated[
+    bool,
+    typer.Option(
+        "--stream",
+        help="Leave the weights in their safetensors files, one block in memory at a time.",
+    ),
+]
 PlanOption = Annotated[bool, typer.Option("--plan", help="Say what it would cost, and stop.")]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="One JSON object on stdout, everything else on stderr.")

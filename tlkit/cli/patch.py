@@ -18,6 +18,7 @@ from tlkit.cli.options import (
     PlanOption,
     ResumeOption,
     SeedOption,
+    StreamOption,
 )
 from tlkit.cli.output import Output
 from tlkit.cli.patch_request import Request
@@ -77,6 +78,7 @@ def patch(
     seed: SeedOption = 0,
     dtype: DtypeOption = None,
     device: DeviceOption = None,
+    stream: StreamOption = False,
     engine: EngineOption = "packed",
     plan: PlanOption = False,
     as_json: JsonOption = False,
@@ -86,8 +88,8 @@ def patch(
     """Patch activations of the clean run into the corrupted one, and map what they restore."""
     request = Request(
         _one_file(pairs_file, pairs), model, out, list(site or _usual(out)), by, metric, n, noise,
-        chat, single_token, fields, audit, top, remainder, budget, seed, dtype, device, engine,
-        plan, as_json, resume, overwrite,
+        chat, single_token, fields, audit, top, remainder, budget, seed, dtype, device, stream,
+        engine, plan, as_json, resume, overwrite,
     )  # fmt: skip
     request.check()
     _patch(request)
@@ -102,7 +104,7 @@ def _patch(request: Request) -> None:
 
         output.say(f"Loading {request.model} …")
         model = HookedTransformer.from_pretrained(
-            request.model, dtype=request.dtype, device=request.device
+            request.model, dtype=request.dtype, device=request.device, stream=request.stream
         )
         fields = parse_fields(request.fields)
         prompts = pairs_from_jsonl(model, request.pairs, fields, request.n, request.chat)

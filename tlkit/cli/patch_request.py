@@ -33,6 +33,7 @@ class Request:
     seed: int
     dtype: Any
     device: str | None
+    stream: bool
     engine: str
     plan: bool
     as_json: bool

@@ -18,6 +18,7 @@ from tlkit.cli.options import (
     PlanOption,
     ResumeOption,
     SeedOption,
+    StreamOption,
     check_device,
     check_out,
     only_one,
@@ -83,6 +84,7 @@ class Request:
     budget: str | None
     dtype: Any
     device: str | None
+    stream: bool
     engine: str
     plan: bool
     as_json: bool
@@ -124,7 +126,9 @@ class Request:
         """Load a model."""
         from tlkit.models.load import HookedTransformer
 
-        return HookedTransformer.from_pretrained(source, dtype=self.dtype, device=self.device)
+        return HookedTransformer.from_pretrained(
+            source, dtype=self.dtype, device=self.device, stream=self.stream
+        )
 
     def named(self) -> dict[str, str]:
         """Models by a short name, if short names tell them apart."""
@@ -169,6 +173,7 @@ def pathways(
     seed: SeedOption = 0,
     dtype: DtypeOption = None,
     device: DeviceOption = None,
+    stream: StreamOption = False,
     engine: TwinOption = "packed",
     plan: PlanOption = False,
     as_json: JsonOption = False,
@@ -184,7 +189,7 @@ def pathways(
     }  # fmt: skip
     request = Request(
         list(qa or ()), list(model or (DEFAULT_MODEL,)), out, n, fields, choices, budget,
-        dtype, device, engine, plan, as_json, resume, overwrite,
+        dtype, device, stream, engine, plan, as_json, resume, overwrite,
     )  # fmt: skip
     _pathways(request, request.sets())
 

@@ -17,6 +17,7 @@ from tlkit.cli.options import (
     OverwriteOption,
     PlanOption,
     SeedOption,
+    StreamOption,
     check_device,
     check_out,
 )
@@ -47,6 +48,7 @@ class Request:
     fields: str | None
     dtype: Any
     device: str | None
+    stream: bool
     plan: bool
     as_json: bool
     overwrite: bool
@@ -81,7 +83,9 @@ class Request:
         def load() -> Any:
             from tlkit.models.load import HookedTransformer
 
-            return HookedTransformer.from_pretrained(source, dtype=self.dtype, device=self.device)
+            return HookedTransformer.from_pretrained(
+                source, dtype=self.dtype, device=self.device, stream=self.stream
+            )
 
         return load
 
@@ -123,15 +127,14 @@ def probe(
         int, typer.Option("--compress", min=1, help="Directions that CP sees (SVD).")
     ] = 32,
     iterations: Annotated[int, typer.Option("--iterations", min=1, help="Of CP, at most.")] = 50,
-    starts: Annotated[
-        int, typer.Option("--starts", min=1, help="Of CP (and forest), averaged.")
-    ] = 3,
+    starts: Annotated[int, typer.Option("--starts", min=1, help="Of CP and forest; averaged.")] = 3,
     chat: Annotated[bool, typer.Option("--chat", help="Put the chat template around.")] = False,
     n: Annotated[int | None, typer.Option("--n", min=1, help="Only the first N prompts.")] = None,
     fields: FieldsOption = None,
     seed: SeedOption = 0,
     dtype: DtypeOption = None,
     device: DeviceOption = None,
+    stream: StreamOption = False,
     plan: PlanOption = False,
     as_json: JsonOption = False,
     overwrite: OverwriteOption = False,
@@ -144,7 +147,7 @@ def probe(
     }  # fmt: skip
     _probe(Request(
         prompts, model or [DEFAULT_MODEL], positive, out, store, asked, n, fields, dtype,
-        device, plan, as_json, overwrite,
+        device, stream, plan, as_json, overwrite,
     ))  # fmt: skip
 
 

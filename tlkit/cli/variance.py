@@ -16,6 +16,7 @@ from tlkit.cli.options import (
     OutOption,
     OverwriteOption,
     SeedOption,
+    StreamOption,
     check_device,
     check_out,
 )
@@ -49,6 +50,7 @@ class Request:
     seed: int
     dtype: Any
     device: str | None
+    stream: bool
     as_json: bool
     overwrite: bool
 
@@ -91,13 +93,14 @@ def variance(
     seed: SeedOption = 0,
     dtype: DtypeOption = None,
     device: DeviceOption = None,
+    stream: StreamOption = False,
     as_json: JsonOption = False,
     overwrite: OverwriteOption = False,
 ) -> None:
     """Measure attention variance per layer on long documents, original against fine-tuned."""
     request = Request(
         documents, model, list(compare or ()), out, max_tokens, longer, window, n, fields, seed,
-        dtype, device, as_json, overwrite,
+        dtype, device, stream, as_json, overwrite,
     )  # fmt: skip
     _variance(request, request.rows())
 
@@ -112,7 +115,7 @@ def _variance(request: Request, rows: list[dict[str, Any]]) -> None:
         for source in (request.model, *request.compare):
             output.say(f"Loading {source} …")
             models[source] = HookedTransformer.from_pretrained(
-                source, dtype=request.dtype, device=request.device
+                source, dtype=request.dtype, device=request.device, stream=request.stream
             )
         found = study.run(
             models, rows, max_tokens=request.max_tokens, longer=request.longer,

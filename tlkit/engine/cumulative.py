@@ -6,20 +6,18 @@ of k branches off it behind block k. That halves the work of separate runs.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from tlkit.engine.edits import Worked
 from tlkit.engine.lanes import Lane, make_lane
 from tlkit.engine.packed import Packed
 from tlkit.engine.packed_group import PackedGroup
-from tlkit.engine.packed_values import CHUNK, GROUP_ROWS
+from tlkit.engine.packed_values import CHUNK, GROUP_ROWS, most_rows
 from tlkit.engine.readout import Reading
 from tlkit.engine.reference_values import ReferenceBackend
 from tlkit.engine.sequences import Sequences
-from tlkit.engine.sources import Sources
 from tlkit.engine.states import example_groups
 from tlkit.engine.values import Job, Progress
 from tlkit.models.bridge import Parts
@@ -68,10 +66,13 @@ def cumulative(
     reading = Reading(metric, sequences, sequences.base, parts.device)
     for examples in example_groups(parts, sequences, 1, budget):
         group = _Branches(parts, sequences, [reading], examples)
+        group.most = most_rows(parts, budget)
         here = slice(examples.start, examples.stop)
-        found.base[here] = group.baseline(sequences.base)[0]
         group.fill(conditions, layers, found)
         group.fill_others(others, found)
+        found.base[here] = group.baseline(sequences.base)[0]
+        for values, where in group.free:
+            values[where] = found.base[where[-1]]
         if progress:
             progress(examples.stop, count)
     return found
@@ -127,7 +128,18 @@ def _slowly(
 
 
 class _Branches(PackedGroup):
-    """Some examples, and lanes that branch off one another."""
+    """Some examples, and lanes that branch off one another.
+
+    Attributes:
+        free: Arrays and indices of values that are the base run's, which is run along with the
+            first lanes where blocks come from disk.
+        most: Most packed tokens at once.
+    """
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.free: list[tuple[np.ndarray, tuple[int, ...]]] = []
+        self.most = GROUP_ROWS
 
     def fill_others(self, others: Sequence[Sequence[Worked]], found: Found) -> None:
         """Put in the values of these examples under conditions that are not cumulative."""
@@ -136,7 +148,7 @@ class _Branches(PackedGroup):
             for example in self.examples:
                 worked = several[example]
                 if worked.status == "free":
-                    found.others[cell, example] = found.base[example]
+                    self.free.append((found.others, (cell, example)))
                 elif worked.status == "run":
                     jobs.append(Job(cell, example, worked))
 
@@ -145,7 +157,7 @@ class _Branches(PackedGroup):
                 found.others[jobs[index].cell, jobs[index].example] = value
 
         if jobs:
-            self.run(list(enumerate(jobs)), finished, CHUNK, GROUP_ROWS, lambda _: None)
+            self.run(list(enumerate(jobs)), finished, CHUNK, self.most, lambda _: None)
 
     def fill(
         self, conditions: Sequence[Sequence[Worked]], layers: Sequence[int], found: Found
@@ -156,13 +168,13 @@ class _Branches(PackedGroup):
             for example in self.examples:
                 worked = _upto(several[example], max(layers))
                 if worked.status == "free":
-                    found.values[cell, :, example] = found.base[example]
+                    self.free += [(found.values, (cell, at, example)) for at in range(len(layers))]
                 elif worked.status == "run":
                     todo.append(make_lane(cell, example, worked, self.sequences))
         todo.sort(key=lambda lane: (lane.rows, lane.example))
         some: list[Lane] = []
         for lane in todo:
-            if some and (sum(one.rows for one in some) + lane.rows) * len(layers) > GROUP_ROWS:
+            if some and (sum(one.rows for one in some) + lane.rows) * len(layers) > self.most:
                 self._rise(some, layers, found)
                 some = []
             some.append(lane)
@@ -177,7 +189,7 @@ class _Branches(PackedGroup):
         for at, k in enumerate(layers[:-1]):
             for one in wholes:
                 if k < one.entry:  # nothing is edited yet
-                    found.values[one.cell, at, one.example] = found.base[one.example]
+                    self.free.append((found.values, (one.cell, at, one.example)))
                     continue
                 branch = Lane(one.cell, one.example, one.start, one.stop, k + 1, None)
                 lanes.append((branch, at, one))
@@ -194,12 +206,7 @@ class _Branches(PackedGroup):
 
         own = [lane for lane, _, _ in lanes]
         edits = [edit for lane in own for several in lane.edits.values() for edit in several]
-        sources = Sources(self._capture, self.sequences, edits, self.examples)
-        packed = Packed(
-            self.parts, self.base, sources, own, chunk=CHUNK, origin=self.examples.start,
-            after=after,
-        )  # fmt: skip
-        with torch.no_grad():
-            values = self._values(own, packed.offsets, packed.run())[0]
-        for (lane, at, _), value in zip(lanes, values, strict=True):
-            found.values[lane.cell, at, lane.example] = value
+        for packed in self.rise([own], edits, CHUNK, after):
+            values = self._values(own, packed.offsets, packed.stream)[0]
+            for (lane, at, _), value in zip(lanes, values, strict=True):
+                found.values[lane.cell, at, lane.example] = value

@@ -16,6 +16,7 @@ from tlkit.engine.route import route_of
 from tlkit.engine.seam import seam
 from tlkit.errors import SpecError
 from tlkit.models.bridge import Parts
+from tlkit.models.streamed import need_memory
 
 
 class _Reached(Exception):
@@ -51,6 +52,7 @@ def edge_gradients(
     Raises:
         SpecError: The model's attention cannot be computed from outside.
     """
+    need_memory(parts.bridge, "Saliency of attention edges", "leave saliency out")
     route = route_of(parts)
     if not route.packed:
         raise SpecError(f"{parts.name}: gradients at attention edges are not to be had here.")

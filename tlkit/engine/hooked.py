@@ -10,6 +10,7 @@ from torch import Tensor
 from tlkit.engine.sources import Captured, Place
 from tlkit.errors import EngineError, SpecError
 from tlkit.models.bridge import Parts
+from tlkit.models.streamed import release
 
 Hooks = dict[str, list[Callable[..., Any]]]
 """Functions of an activation and a name, by TransformerLens's name of the hook point."""
@@ -88,8 +89,11 @@ def run_hooked(parts: Parts, ids: list[int], hooks: Hooks) -> Tensor:
     fired: set[str] = set()
     points = [(name, partial(_fire, fired, name, several)) for name, several in hooks.items()]
     tokens = torch.tensor(ids, device=parts.device)[None]
-    with torch.no_grad():
-        logits = parts.bridge.run_with_hooks(tokens, fwd_hooks=points)
+    try:
+        with torch.no_grad():
+            logits = parts.bridge.run_with_hooks(tokens, fwd_hooks=points)
+    finally:
+        release(parts.bridge)
     silent = sorted(set(hooks) - fired)
     if silent:
         raise EngineError(f"{parts.name}: the hook {silent[0]} never fired, so nothing was done.")

@@ -25,6 +25,8 @@ from tlkit.engine.sources import Sources
 from tlkit.models.bridge import Parts
 from tlkit.spec.sites import EDGES
 
+_OUTSIDE = {"embed", "resid_pre", "resid_post", "z", EDGE, *EDGES}
+"""Sites that are edited before a block, or by the attention that is served here."""
 _CACHES = ("past_key_values", "past_key_value", "layer_past", "cache")
 
 
@@ -52,8 +54,8 @@ class Packed:
         self.offsets = [0]
         for lane in lanes:
             self.offsets.append(self.offsets[-1] + lane.rows)
-        width = base.stream[0].shape[-1]
-        self.stream = base.stream[0].new_empty(self.offsets[-1], width)
+        self.stream: Tensor
+        self._entered = 0
         self.view: View
         self.hidden: Tensor
         self._views: dict[Any, View] = {}
@@ -64,35 +66,39 @@ class Packed:
 
     def run(self, progress: Callable[[int], None] | None = None) -> Tensor:
         """The stream that leaves the last block, ``[row, d_model]``, lanes in order."""
-        components = {
-            edit.component for lane in self.lanes for some in lane.edits.values() for edit in some
-        }
-        with torch.no_grad(), seam(self.parts, self), contextlib.ExitStack() as stack:
-            self._watch(components, stack)
-            entered = 0
+        with torch.no_grad(), seam(self.parts, self):
             for layer in range(self.parts.n_layers + 1):
-                begin = entered
-                while entered < len(self.lanes) and self.lanes[entered].entry == layer:
-                    entered += 1
-                self._enter(begin, entered, layer)
-                self._edit_stream(entered, layer)
-                if self.after:
-                    self.after(layer, self)
-                if layer < self.parts.n_layers:
-                    self._rise(begin, entered, layer)
+                self.step(layer)
                 if progress:
                     progress(layer)
         return self.stream
 
-    def _watch(self, components: set[str], stack: contextlib.ExitStack) -> None:
-        inside = components - {"embed", "resid_pre", "resid_post", "z", EDGE, *EDGES}
+    def step(self, layer: int) -> None:
+        """Let lanes enter at a layer and rise through its block (at ``n_layers`` there is none).
+
+        The model's own modules must be in place, with attention served by this object.
+        """
+        if layer == 0:
+            first = self.base.stream[0]
+            self.stream = first.new_empty(self.offsets[-1], first.shape[-1])
+        begin = self._entered
+        while self._entered < len(self.lanes) and self.lanes[self._entered].entry == layer:
+            self._entered += 1
+        self._enter(begin, self._entered, layer)
+        self._edit_stream(self._entered, layer)
+        with contextlib.ExitStack() as stack:
+            self._watch(layer, stack)  # before others look, so that they see what edits leave
+            if self.after:
+                self.after(layer, self)
+            if layer < self.parts.n_layers:
+                self._rise(begin, self._entered, layer)
+
+    def _watch(self, layer: int, stack: contextlib.ExitStack) -> None:
+        """Edit what a block computes, while the stack is open."""
+        several = [edit for _, edit in self._edits.get(layer, ()) if edit.layer == layer]
+        inside = {edit.component for edit in several} - _OUTSIDE
         for component in sorted(inside):  # attn_out before resid_mid, which lie at one module
-            layers = {
-                edit.layer for lane in self.lanes for some in lane.edits.values()
-                for edit in some if edit.component == component
-            }  # fmt: skip
-            for layer in layers:
-                stack.callback(watch_slot(self.parts, component, layer, self._edit_inside).remove)
+            stack.callback(watch_slot(self.parts, component, layer, self._edit_inside).remove)
 
     def _enter(self, begin: int, end: int, layer: int) -> None:
         """Give entering lanes the base run's stream."""

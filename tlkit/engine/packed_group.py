@@ -1,19 +1,22 @@
 """Some examples of a packed run: their base run, their sources, their lanes and metrics."""
 
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from tlkit.engine.edits import Edit
 from tlkit.engine.lanes import Lane, make_lane
 from tlkit.engine.packed import Packed
 from tlkit.engine.readout import Reading, logits_of
 from tlkit.engine.record import Run, record
+from tlkit.engine.route import route_of
 from tlkit.engine.sequences import Sequences
 from tlkit.engine.sources import Captured, Place, Sources
+from tlkit.engine.together import Start
 from tlkit.engine.values import Finished, Job
 from tlkit.models.bridge import Parts
 
@@ -36,7 +39,8 @@ class PackedGroup:
     ) -> None:
         self.parts, self.sequences = parts, sequences
         self.readings, self.examples = readings, examples
-        self._last: dict[str, Tensor] = {}
+        self._ends: dict[str, Captured] = {}
+        self._recorded: Callable[..., Run] = partial(record, parts)
 
     @cached_property
     def base(self) -> Run:
@@ -55,24 +59,28 @@ class PackedGroup:
 
     def _capture(self, ids: list[list[int]], places: set[Place]) -> Captured:
         """Sites of a run; the last stream of a named run is kept for its baseline."""
-        end = ("resid_post", self.parts.n_layers - 1)
-        run = record(self.parts, ids, places | {end}, full=False)
+        run = self._recorded(ids, places | {self._end}, full=False)
         for name in self.sequences.runs:
             if ids == self._ids(name):
-                self._last[name] = run.sites[end]
+                self._ends[name] = run.sites
         return run.sites
+
+    @property
+    def _end(self) -> Place:
+        """Where the stream leaves the last block."""
+        return "resid_post", self.parts.n_layers - 1
 
     def baseline(self, run: str) -> np.ndarray:
         """Values of an unchanged run: ``[metric, example]``."""
         if run == self.sequences.base:
             return self._measured(self.readings, self.base_logits)
-        if run not in self._last:
+        if run not in self._ends:
             self._capture(self._ids(run), set())
         device = self.parts.device
         readings = [Reading(r.metric, self.sequences, run, device) for r in self.readings]
         with torch.no_grad():
             logits = [
-                reading.base_logits(self.parts, self._last[run], self.examples)
+                reading.base_logits(self.parts, self._ends[run][self._end], self.examples)
                 for reading in readings
             ]
         return self._measured(readings, logits)
@@ -91,16 +99,56 @@ class PackedGroup:
         """Run numbered jobs, a packed stream of at most ``room`` tokens at a time."""
         lanes = [make_lane(i, j.example, j.worked, self.sequences) for i, j in jobs]
         lanes.sort(key=_order)
-        self.base  # noqa: B018  before the sources, so that peak memory is not both at once
         edits = [edit for _, job in jobs for edit in job.worked.edits]
-        sources = Sources(self._capture, self.sequences, edits, self.examples)
-        for some in _split(lanes, room):
-            packed = Packed(
-                self.parts, self.base, sources, some, chunk=chunk, origin=self.examples.start
-            )
-            values = self._values(some, packed.offsets, packed.run())
+        for packed in self.rise(_split(lanes, room), edits, chunk):
+            some = packed.lanes
+            values = self._values(some, packed.offsets, packed.stream)
             finished([lane.cell for lane in some], values)
             told(sum(token_layers(lane, self.parts.n_layers) for lane in some))
+
+    def rise(
+        self, several: Sequence[Sequence[Lane]], edits: Sequence[Edit], chunk: int,
+        after: Callable[[int, Packed], None] | None = None,
+    ) -> Iterator[Packed]:  # fmt: skip
+        """Let groups of lanes rise one after another, on the base run and what edits read.
+
+        Where blocks come from disk, these are recorded along with the first group, so that all of
+        it is one pass over the weights.
+        """
+        start = Start(self.parts, self._outputs())
+        if start.outputs is None:
+            base = self.base  # before the sources, so that peak memory is not both at once
+            sources = Sources(self._capture, self.sequences, edits, self.examples)
+        else:
+            base, sources = self._waiting(start, edits)
+        for lanes in several:
+            packed = Packed(
+                self.parts, base, sources, lanes, chunk=chunk, origin=self.examples.start,
+                after=after,
+            )  # fmt: skip
+            start.rise(packed)
+            self.base = base
+            yield packed
+
+    def _waiting(self, start: Start, edits: Sequence[Edit]) -> tuple[Run, Sources]:
+        """The base run, what edits read and the named runs, recorded along with the lanes."""
+        self._ends.clear()  # of an attempt that ran out of memory
+        base = start.record(self._ids(self.sequences.base), {("embed", 0)}, full=True)
+        self._recorded = start.record
+        try:
+            sources = Sources(self._capture, self.sequences, edits, self.examples)
+            for run in self.sequences.runs:
+                if run != self.sequences.base and run not in self._ends:
+                    self._capture(self._ids(run), set())
+        finally:
+            self._recorded = partial(record, self.parts)
+        return base, sources
+
+    def _outputs(self) -> int | None:
+        """How blocks give back the stream, where everything can be recorded in step with lanes."""
+        own = type(self)._capture is PackedGroup._capture
+        fresh = self.parts.streamed and "base" not in self.__dict__
+        return route_of(self.parts).outputs if own and fresh else None
 
     def _values(self, lanes: Sequence[Lane], offsets: Sequence[int], stream: Tensor) -> np.ndarray:
         """Every metric's values ``[metric, lane]`` of lanes that have risen."""

@@ -44,7 +44,8 @@ class PackedBackend:
         self.readings = [
             Reading(metric, sequences, sequences.base, parts.device) for metric in metrics
         ]
-        self.chunk = CHUNK
+        longest = max(map(len, sequences.runs[sequences.base]))
+        self.chunk = self._first_chunk = chunk_of(parts, self.budget, longest)
         self.groups = [
             PackedGroup(parts, sequences, self.readings, examples) for examples in self._examples()
         ]
@@ -56,7 +57,8 @@ class PackedBackend:
         groups, first = [], 0
         for i in range(len(lengths)):
             width = max(lengths[first : i + 1])
-            if i > first and (i + 1 - first) * width * size > self.budget // 2:
+            each = size + working_bytes(self.parts, width)
+            if i > first and (i + 1 - first) * width * each > self.budget // 2:
                 groups.append(range(first, i))
                 first = i
         return [*groups, range(first, len(lengths))]
@@ -69,7 +71,8 @@ class PackedBackend:
         """Run jobs group by group; out of memory, with half the tokens at a time."""
         numbered = list(enumerate(jobs))
         lanes = [make_lane(i, j.example, j.worked, self.sequences) for i, j in numbered]
-        often = max(self.chunk, -(-sum(lane.rows for lane in lanes) // GROUPS))
+        rows = sum(lane.rows for lane in lanes)
+        often = max(self.chunk, rows if self.parts.streamed else -(-rows // GROUPS))
         total = sum(token_layers(lane, self.parts.n_layers) for lane in lanes)
         done = 0
 
@@ -90,7 +93,9 @@ class PackedBackend:
             while left:
                 try:
                     group.run(list(left.items()), kept, self.chunk, min(often, self._room()), told)
-                except (torch.OutOfMemoryError, MemoryError) as error:
+                except (RuntimeError, MemoryError) as error:
+                    if not out_of_memory(error):
+                        raise
                     if self.chunk <= 16:
                         raise EngineError(
                             "Out of memory even with 16 tokens at a time; use fewer or shorter "
@@ -100,9 +105,9 @@ class PackedBackend:
 
     def _room(self) -> int:
         """Packed tokens whose streams take at most a quarter of the budget."""
-        per_token = self.parts.d_model * self.parts.dtype.itemsize
-        share = self.chunk / CHUNK
-        return max(self.chunk, int(min(GROUP_ROWS, self.budget // 4 // per_token) * share))
+        return max(
+            self.chunk, int(most_rows(self.parts, self.budget) * self.chunk / self._first_chunk)
+        )
 
 
 def run_bytes_per_token(parts: Parts) -> int:
@@ -110,3 +115,37 @@ def run_bytes_per_token(parts: Parts) -> int:
     stream = (parts.n_layers + 2) * parts.d_model
     cached = 2 * parts.n_layers * parts.n_kv_heads * parts.d_head
     return (stream + cached) * parts.dtype.itemsize
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that there was no memory: on the CPU PyTorch has no class for it."""
+    known = isinstance(error, (torch.OutOfMemoryError, MemoryError))
+    return known or "can't allocate memory" in str(error)
+
+
+def chunk_of(parts: Parts, budget: int | None, length: int) -> int:
+    """Tokens per call of a block; fewer where weights are on disk and the budget is small."""
+    each = working_bytes(parts, length)
+    fit = (budget or DEFAULT_BUDGET) // 4 // each if each else CHUNK
+    return max(16, min(CHUNK, fit))
+
+
+def most_rows(parts: Parts, budget: int | None) -> int:
+    """Packed tokens whose streams take at most a quarter of the budget.
+
+    There is no other limit where each group reads the weights from disk anew.
+    """
+    room = (budget or DEFAULT_BUDGET) // 4 // (parts.d_model * parts.dtype.itemsize)
+    return room if parts.streamed else min(GROUP_ROWS, room)
+
+
+def working_bytes(parts: Parts, length: int) -> int:
+    """Bytes of a token while a block is recorded, its row of attention weights with them.
+
+    Counted where blocks come from disk, for there memory is short and groups are large.
+    """
+    if not parts.streamed:
+        return 0
+    size = parts.dtype.itemsize
+    width = getattr(parts.config, "intermediate_size", None) or 4 * parts.d_model
+    return 4 * width * size + length * parts.n_heads * (8 + size)

@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,9 @@ from tlkit.engine.seam import grouped_scores, mixed_values, seam
 from tlkit.engine.sources import Captured, Place
 from tlkit.errors import EngineError
 from tlkit.models.bridge import Parts
+
+UNWATCHED = ("embed", "resid_pre", "resid_post", "z", "pattern", "attn_scores")
+"""Sites that no hook within a block is needed for."""
 
 
 @dataclass(eq=False)
@@ -90,26 +94,18 @@ class Recorder:
 
     def enter_block(self, layer: int, block: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
         """Keep what the model passes to a block."""
-        bound = inspect.signature(block.forward).bind(*args, **kwargs)
-        arguments: dict[str, Any] = {}
-        for name, value in bound.arguments.items():
-            arguments |= value if isinstance(value, dict) and name == "kwargs" else {name: value}
-        if "hidden_states" not in arguments:
-            raise EngineError(f"{type(block).__name__} does not say which argument is the stream")
-        self.hidden: Tensor = arguments.pop("hidden_states")
+        self.hidden, arguments = told(block.forward, args, kwargs)
         if self.full:
-            self.run.stream.append(self.hidden.detach())
             self.run.arguments.append(arguments)
+        self.between(layer, self.hidden)
+
+    def between(self, layer: int, stream: Tensor) -> None:
+        """Keep the stream that enters a block, or (``layer = n_layers``) leaves the last one."""
+        if self.full:
+            self.run.stream.append(stream.detach())
         for name, at in (("resid_pre", layer), ("resid_post", layer - 1)):
             if (name, at) in self.wants:
-                self.run.sites[name, at] = self.hidden.detach().clone()
-
-    def leave(self, last: Tensor) -> None:
-        """Keep the stream that leaves the last block."""
-        if self.full:
-            self.run.stream.append(last.detach())
-        if ("resid_post", self.parts.n_layers - 1) in self.wants:
-            self.run.sites["resid_post", self.parts.n_layers - 1] = last.detach().clone()
+                self.run.sites[name, at] = stream.detach().clone()
 
     def keep(self, component: str, layer: int, value: Tensor) -> None:
         """Keep an activation ``[row, ...]`` as ``[example, pos, ...]``."""
@@ -154,6 +150,24 @@ def record(
     return recorder.run
 
 
+def told(
+    forward: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+) -> tuple[Tensor, dict[str, Any]]:
+    """The stream that a block's own forward is called with, and the other arguments by name.
+
+    Raises:
+        EngineError: It does not name the stream as all others do.
+    """
+    bound = inspect.signature(forward).bind(*args, **kwargs)
+    arguments: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        arguments |= value if isinstance(value, dict) and name == "kwargs" else {name: value}
+    if "hidden_states" not in arguments:
+        name = getattr(forward, "__qualname__", "a block")
+        raise EngineError(f"{name} does not say which argument is the stream")
+    return arguments.pop("hidden_states"), arguments
+
+
 def padded(ids: list[list[int]], device: Any) -> tuple[Tensor, Tensor]:
     """Token ids ``[example, pos]`` padded on the right, and their attention mask."""
     width = max(len(row) for row in ids)
@@ -179,13 +193,20 @@ def _watch(
             recorder.enter_block(layer, module, args, kwargs)
 
         on(block.register_forward_pre_hook(enter, with_kwargs=True))
-    on(parts.final_norm.register_forward_pre_hook(lambda m, args: recorder.leave(args[0])))
+    end = parts.n_layers
+    on(parts.final_norm.register_forward_pre_hook(lambda m, args: recorder.between(end, args[0])))
     for component, layer in wants:
         if component == "embed":
-            on(parts.embed.register_forward_hook(
-                lambda m, a, out: recorder.keep("embed", 0, out.flatten(0, 1))))  # fmt: skip
-        elif component not in ("resid_pre", "resid_post", "z", "pattern", "attn_scores"):
+            on(watch_embed(parts, recorder))
+        elif component not in UNWATCHED:
             on(watch_slot(parts, component, layer, recorder.keep))
+
+
+def watch_embed(parts: Parts, recorder: Recorder) -> Any:
+    """Let a recorder keep the token embeddings when they are computed."""
+    return parts.embed.register_forward_hook(
+        lambda m, a, out: recorder.keep("embed", 0, out.flatten(0, 1))
+    )
 
 
 def watch_slot(parts: Parts, component: str, layer: int, seen: Any) -> Any:

@@ -6,7 +6,6 @@ what "blocks 0 to k edited" gives, for causality lets no later block reach back.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,17 +13,24 @@ from torch import Tensor
 from tlkit.engine.edits import Worked
 from tlkit.engine.lanes import Lane, make_lane
 from tlkit.engine.packed import Packed
-from tlkit.engine.packed_values import CHUNK, DEFAULT_BUDGET, run_bytes_per_token
-from tlkit.engine.record import Run, record, watch_slot
+from tlkit.engine.packed_values import (
+    CHUNK,
+    DEFAULT_BUDGET,
+    run_bytes_per_token,
+    working_bytes,
+)
+from tlkit.engine.record import Run
 from tlkit.engine.reference import Reference
 from tlkit.engine.reference import capture as capture_slowly
+from tlkit.engine.route import route_of
 from tlkit.engine.sequences import Sequences
 from tlkit.engine.sources import Captured, Place, Sources
+from tlkit.engine.state_reader import STREAMS, StateReader
+from tlkit.engine.together import Start
 from tlkit.engine.values import Progress
 from tlkit.errors import SpecError
 from tlkit.models.bridge import Parts
 
-STREAMS = {"resid_pre": 0, "resid_post": 1}
 UNREAD = ("embed", "z", "pattern", "attn_scores")
 """Sites that a packed run with edits does not read."""
 
@@ -101,7 +107,9 @@ def example_groups(
     for i, length in enumerate(lengths):
         width = max(width, length)
         tokens = (i + 1 - first) * width
-        if i > first and (tokens > GROUP_TOKENS or tokens * per_token > most):
+        many = tokens > GROUP_TOKENS and not parts.streamed  # from disk, a pass costs most
+        each = per_token + working_bytes(parts, width)
+        if i > first and (many or tokens * each > most):
             groups.append(range(first, i))
             first, width = i, length
     return [*groups, range(first, len(lengths))] if lengths else []
@@ -114,13 +122,6 @@ def _packed(
     """One group: its base run, and all its conditions' lanes in one packed run."""
     inside = {place for place in places if place[0] not in STREAMS}
     ids = sequences.runs[sequences.base][examples.start : examples.stop]
-    base = record(parts, ids, inside | {("embed", 0)})
-    own = {
-        place: [
-            _base_value(base, place, i)[list(positions[e])] for i, e in enumerate(examples)
-        ]
-        for place in places
-    }  # fmt: skip
     named = list(conditions.items())
     lanes = [
         make_lane(cell, example, worked[example], sequences)
@@ -129,32 +130,42 @@ def _packed(
         if worked[example].status == "run"
     ]
     lanes.sort(key=lambda one: (one.entry, one.touched is not None, one.rows, one.example))
-    reader = _Reader(parts, lanes, positions, own, examples.start)
+    start = Start(parts, route_of(parts).outputs if lanes and parts.streamed else None)
+    base = start.record(ids, inside | {("embed", 0)}, full=True)
+    reader = StateReader(parts, lanes, positions, places)
     if lanes:
-        _run(parts, base, sequences, [w for _, ws in named for w in ws], lanes, reader, examples)
+        worked = [one for _, several in named for one in several]
+        _run(parts, start, base, sequences, worked, lanes, reader, examples)
+    own = {
+        place: [
+            _base_value(base, place, i)[list(positions[e])] for i, e in enumerate(examples)
+        ]
+        for place in places
+    }  # fmt: skip
     done: list[tuple[str, States]] = [("base", own)]
-    for cell, (name, worked) in enumerate(named):
+    for cell, (name, several) in enumerate(named):
         rows = {place: [row.clone() for row in own[place]] for place in places}
         for place in places:
             for i, example in enumerate(examples):
-                if worked[example].status == "missing":
+                if several[example].status == "missing":
                     rows[place][i].fill_(torch.nan)
         for index, lane in enumerate(lanes):
             if lane.cell == cell:
                 for place in places:
-                    rows[place][lane.example - examples.start] = reader.values[place][index]
+                    for at, value in reader.values[place][index].items():
+                        rows[place][lane.example - examples.start][at] = value
         done.append((name, rows))
     return done
 
 
 def _run(
-    parts: Parts, base: Run, sequences: Sequences, worked: Sequence[Worked],
-    lanes: Sequence[Lane], reader: "_Reader", examples: range,
+    parts: Parts, start: Start, base: Run, sequences: Sequences, worked: Sequence[Worked],
+    lanes: Sequence[Lane], reader: StateReader, examples: range,
 ) -> None:  # fmt: skip
     """Let lanes rise while the reader reads."""
 
     def captured(ids: list[list[int]], places: set[Place]) -> Captured:
-        return record(parts, ids, places, full=False).sites
+        return start.record(ids, places).sites
 
     edits = [edit for one in worked for edit in one.edits]
     sources = Sources(captured, sequences, edits, examples)
@@ -162,7 +173,7 @@ def _run(
         parts, base, sources, lanes, chunk=CHUNK, origin=examples.start, after=reader.after
     )
     try:
-        packed.run()
+        start.rise(packed)
     finally:
         reader.close()
 
@@ -172,62 +183,6 @@ def _base_value(base: Run, place: Place, row: int) -> Tensor:
     if component in STREAMS:
         return base.stream[layer + STREAMS[component]][row]
     return base.sites[place][row]
-
-
-class _Reader:
-    """Copies what is asked for out of a packed run, lane by lane; what is unchanged stays base."""
-
-    def __init__(
-        self, parts: Parts, lanes: Sequence[Lane], positions: Sequence[tuple[int, ...]],
-        base: States, origin: int,
-    ) -> None:  # fmt: skip
-        self.parts, self.lanes = parts, lanes
-        self.changed = [
-            [(i, p) for i, p in enumerate(positions[lane.example]) if p >= lane.start]
-            for lane in lanes
-        ]
-        self.index = {id(lane): at for at, lane in enumerate(lanes)}
-        self.values: dict[Place, list[Tensor]] = {
-            place: [rows[lane.example - origin].clone() for lane in lanes]
-            for place, rows in base.items()
-        }
-        self._handles: list[Any] = []
-
-    def after(self, layer: int, packed: Packed) -> None:
-        """Read the stream that enters a block; at the first, begin to watch inside blocks."""
-        if layer == 0:
-            for place in self.values:
-                if place[0] not in STREAMS:
-                    self._watch(place, packed)
-        for component, shift in STREAMS.items():
-            place = (component, layer - shift)
-            if place in self.values:
-                for at, lane in enumerate(self.lanes):
-                    if lane.entry > layer:
-                        break
-                    self._keep(place, at, packed.stream, packed.offsets[at] - lane.start)
-
-    def _keep(self, place: Place, at: int, rows: Tensor, shift: int) -> None:
-        for i, position in self.changed[at]:
-            self.values[place][at][i] = rows[position + shift]
-
-    def _watch(self, place: Place, packed: Packed) -> None:
-        def seen(component: str, layer: int, value: Tensor) -> None:
-            view = packed.view
-            if component == "resid_mid":
-                value = value + packed.hidden
-            for local, lane in enumerate(view.lanes):
-                at = self.index[id(lane)]
-                for i, position in self.changed[at]:
-                    if view.own or lane.touched is None or position in lane.touched:
-                        self.values[place][at][i] = value[view.at(local, (position,))][0]
-
-        self._handles.append(watch_slot(self.parts, *place, seen))
-
-    def close(self) -> None:
-        """Stop watching."""
-        for handle in self._handles:
-            handle.remove()
 
 
 def _slow(

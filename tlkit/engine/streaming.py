@@ -6,16 +6,18 @@ reader, used, and dropped.
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tlkit.engine.packed_values import DEFAULT_BUDGET
 from tlkit.engine.record import padded
 from tlkit.engine.reference import capture
 from tlkit.engine.route import route_of
 from tlkit.engine.seam import grouped_scores, mixed_values, seam
+from tlkit.engine.together import Pass, together
 from tlkit.errors import EngineError
 from tlkit.models.bridge import Parts
 
@@ -133,6 +135,52 @@ def stream(
         raise EngineError(
             f"{parts.name}: attention came by {len(handler.calls)} times for {end + 1} layers."
         )
+
+
+def stream_each(
+    parts: Parts, documents: Sequence[tuple[Sequence[int], Reader]],
+    done: Callable[[int], None],
+) -> None:  # fmt: skip
+    """Show each document's attention to a reader of its own.
+
+    Where blocks come from disk, documents go up in step, as many as half a budget holds, so that
+    they share one pass over the weights.
+
+    Args:
+        parts: The model.
+        documents: Token ids and the reader that is shown them.
+        done: Called with a document's number when its reader has seen all.
+    """
+    outputs = route_of(parts).outputs
+    if outputs is None:
+        for number, (ids, reader) in enumerate(documents):
+            stream(parts, [ids], reader)
+            done(number)
+        return
+    end = parts.n_layers
+    for some in _shares(parts, [len(ids) for ids, _ in documents]):
+        handlers = [_Stream(parts, documents[i][1], end, MOST_QUERIES) for i in some]
+        passes = [
+            Pass(parts, [documents[i][0]], handler, outputs, {})
+            for i, handler in zip(some, handlers, strict=True)
+        ]
+        together(parts, passes, masks=False)
+        if any(handler.calls != list(range(end)) for handler in handlers):
+            raise EngineError(f"{parts.name}: attention did not come by once a layer.")
+        for number in some:
+            done(number)
+
+
+def _shares(parts: Parts, lengths: Sequence[int]) -> list[range]:
+    """Neighbouring documents whose streams, and what readers sum up of them, fit half a budget."""
+    per_token = 2 * parts.d_model * parts.dtype.itemsize + 4 * parts.n_layers * parts.n_heads
+    groups, first, tokens = [], 0, 0
+    for number, length in enumerate(lengths):
+        if number > first and (tokens + length) * per_token > DEFAULT_BUDGET // 2:
+            groups.append(range(first, number))
+            first, tokens = number, 0
+        tokens += length
+    return [*groups, range(first, len(lengths))] if lengths else []
 
 
 def dense(

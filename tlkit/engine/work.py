@@ -16,6 +16,7 @@ from tlkit.engine.sequences import Sequences
 from tlkit.engine.values import Backend, Job, Progress
 from tlkit.engine.verified import VerifiedBackend, Verify
 from tlkit.models.bridge import Parts
+from tlkit.models.streamed import need_memory
 from tlkit.results.schema import build, token_coords
 from tlkit.results.units import METRIC_UNITS
 from tlkit.spec.readout import Metric
@@ -96,6 +97,7 @@ class Work:
         return ReferenceBackend(self.parts, self.sequences, self.metrics), reason
 
     def _estimating(self, engine: str, budget: int | None, verify: Verify) -> tuple[Backend, str]:
+        need_memory(self.model, "An engine that estimates by gradients", "use engine='packed'")
         refuse_estimates(self.interventions, self.metrics, self.sweep.given)
         exact, reason = self.backend("packed", budget)
         gradient = GradientBackend(

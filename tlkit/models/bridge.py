@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from tlkit.errors import SpecError
+from tlkit.models.streamed import layers_of, release
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +73,11 @@ class Parts:
     def device(self) -> Any:
         """Where the embeddings lie."""
         return next(self.embed.parameters()).device
+
+    @property
+    def streamed(self) -> bool:
+        """Whether the blocks' weights stay on disk."""
+        return layers_of(self.bridge) is not None
 
     @property
     def context(self) -> int:
@@ -229,28 +235,4 @@ def unbridged(bridge: Any, swaps: list[Swap] | None = None) -> Iterator[nn.Modul
     finally:
         for module, name, wrapper, _ in reversed(swaps):
             module._modules[name] = wrapper
-
-
-def foreign_hooks(bridge: Any) -> str | None:
-    """The name of a hook that somebody else has put on the model, or None.
-
-    TransformerLens's own wrappers use torch hooks to serve their hook points; what counts are
-    functions added to hook points and torch hooks on the Hugging Face modules themselves.
-    """
-    for name, point in bridge.hook_dict.items():
-        for handle in point.fwd_hooks:
-            # OPT's wrapper puts hooks of its own on a hook point; those are not the user's.
-            if _foreign(handle.user_hook):
-                return name
-    with unbridged(bridge) as hf:
-        for name, module in hf.named_modules():
-            hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
-            if any(_foreign(hook) for hook in hooks):
-                return name
-    return None
-
-
-def _foreign(hook: Any) -> bool:
-    """Whether neither library put a hook there (transformers does once patterns are asked for)."""
-    owner = getattr(hook, "__module__", None) or ""
-    return owner.split(".")[0] not in ("transformer_lens", "transformers")
+        release(bridge)

@@ -7,6 +7,8 @@ import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tlkit.models.streamed import layers_of, release
+
 if TYPE_CHECKING:
     import torch
     from transformer_lens.model_bridge import TransformerBridge
@@ -85,7 +87,13 @@ def _weights(model: "TransformerBridge") -> "list[tuple[str, torch.Tensor]]":
 
 
 def _fingerprint(model: "TransformerBridge") -> tuple[Any, ...]:
-    """Find at half the price whether weights have changed, writes through `.data` included."""
+    """Find at half the price whether weights have changed, writes through `.data` included.
+
+    Weights that stay on disk have changed where their files have.
+    """
+    layers = layers_of(model)
+    if layers is not None:
+        return layers.files.stamp
     return tuple(
         (name, weight.dtype, zlib.crc32(_bytes(weight))) for name, weight in _weights(model)
     )
@@ -99,15 +107,17 @@ def _bytes(weight: "torch.Tensor") -> memoryview:
 
 
 def hash_weights(model: "TransformerBridge") -> str:
-    """Hash names, shapes, types and bytes of every weight.
+    """Hash names, shapes, types and bytes of every weight, also of those that stay on disk.
 
     Returns:
         64 hexadecimal digits (sha256).
     """
-    digest = hashlib.sha256()
+    digest, layers = hashlib.sha256(), layers_of(model)
     for name, weight in _weights(model):
         digest.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode())
-        digest.update(_bytes(weight))
+        for piece in [weight] if layers is None else layers.tensors(model, name, weight):
+            digest.update(_bytes(piece))
+    release(model)
     return digest.hexdigest()
 
 

@@ -19,6 +19,7 @@ KEYWORDS = (
     "adapter",
     "trust_remote_code",
     "requires_grad",
+    "stream",
 )
 _REWRITES_WEIGHTS = (
     "fold_ln",
@@ -66,6 +67,7 @@ class Request:
         adapter: A LoRA folder that is merged into the weights.
         trust_remote_code: Whether code that comes with the model may run.
         requires_grad: Whether weights take gradients.
+        stream: Whether blocks' weights stay on disk.
     """
 
     tokenizer: Any = None
@@ -76,6 +78,7 @@ class Request:
     adapter: Path | None = None
     trust_remote_code: bool = False
     requires_grad: bool = False
+    stream: bool = False
 
 
 def refuse(unknown: Mapping[str, Any]) -> None:
@@ -154,6 +157,7 @@ def read_request(
     adapter: Any,
     trust_remote_code: bool,
     requires_grad: bool,
+    stream: bool,
 ) -> Request:
     """Check every keyword of `from_pretrained` for itself and against the others.
 
@@ -162,6 +166,17 @@ def read_request(
     """
     if device is not None and device_map is not None:
         raise SpecError("device and device_map say the same thing twice; give one of them.")
+    if stream and adapter is not None:
+        raise SpecError(
+            "stream=True reads weights as they lie on disk, and an adapter is merged in memory; "
+            "merge it once (peft's merge_and_unload), save the model, and stream that folder."
+        )
+    if stream and device_map is not None:
+        raise SpecError(
+            "stream=True and device_map are two ways to hold a model that does not fit; give one."
+        )
+    if stream and requires_grad:
+        raise SpecError("stream=True keeps weights on disk, where they take no gradients.")
     return Request(
         tokenizer=tokenizer,
         dtype=read_dtype(dtype),
@@ -171,4 +186,5 @@ def read_request(
         adapter=read_adapter(adapter),
         trust_remote_code=bool(trust_remote_code),
         requires_grad=bool(requires_grad),
+        stream=bool(stream),
     )

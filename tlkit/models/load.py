@@ -7,6 +7,7 @@ from tlkit.models.info import ModelInfo, remember
 from tlkit.models.keywords import Request, read_request, refuse
 from tlkit.models.quiet import untouched
 from tlkit.models.sources import Source, check_fit, find_source, is_bridge
+from tlkit.models.streamed import need_memory
 
 if TYPE_CHECKING:
     from transformer_lens.model_bridge import TransformerBridge
@@ -44,6 +45,7 @@ class HookedTransformer(metaclass=_AnyBridge):
         adapter: Any = None,
         trust_remote_code: bool = False,
         requires_grad: bool = False,
+        stream: bool = False,
         **refused: Any,
     ) -> "TransformerBridge":
         """Load a model from wherever it is, and put TransformerLens's hooks on it.
@@ -66,6 +68,8 @@ class HookedTransformer(metaclass=_AnyBridge):
             adapter: A folder with a LoRA adapter; it is merged into the weights.
             trust_remote_code: Whether Python code that comes with the model may run.
             requires_grad: Whether the weights take gradients.
+            stream: Whether the weights stay in their safetensors files, one block in memory at a
+                time and the next read ahead, for models that are larger than the memory.
             **refused: TransformerLens's old keywords, each refused with what to do instead.
 
         Returns:
@@ -79,15 +83,10 @@ class HookedTransformer(metaclass=_AnyBridge):
         found = find_source(source)
         with untouched(bars=found.kind == "hub"):
             request = read_request(
-                tokenizer=tokenizer,
-                dtype=dtype,
-                device=device,
-                revision=revision,
-                device_map=device_map,
-                adapter=adapter,
-                trust_remote_code=trust_remote_code,
-                requires_grad=requires_grad,
-            )
+                tokenizer=tokenizer, dtype=dtype, device=device, revision=revision,
+                device_map=device_map, adapter=adapter, trust_remote_code=trust_remote_code,
+                requires_grad=requires_grad, stream=stream,
+            )  # fmt: skip
             check_fit(found, request)
             if found.kind == "bridge":
                 return _adopt(found, request)
@@ -96,16 +95,24 @@ class HookedTransformer(metaclass=_AnyBridge):
 
 def _hook(source: Source, request: Request) -> "TransformerBridge":
     """Load a model that has no hooks yet, and give it hooks."""
-    from tlkit.models.prepare import prepare
+    from tlkit.models.prepare import default_device, prepare
     from tlkit.models.wrap import wrap
 
-    ready = prepare(source, request)
+    layers = None
+    if request.stream:
+        from tlkit.models.stream import prepare_streamed
+
+        ready, layers = prepare_streamed(source, request, default_device())
+    else:
+        ready = prepare(source, request)
     bridge = wrap(
         ready.model,
         ready.tokenizer,
         name=source.label,
         trust_remote_code=request.trust_remote_code,
     )
+    if layers is not None:
+        layers.attach(bridge)
     remember(bridge, ModelInfo.of(bridge, source=source.label, revision=ready.revision))
     return bridge.requires_grad_(request.requires_grad)
 
@@ -122,6 +129,8 @@ def _adopt(source: Source, request: Request) -> "TransformerBridge":
             "This TransformerLens model is in compatibility mode, its weights folded and centred; "
             "tlkit needs raw weights: load it again without enable_compatibility_mode()."
         )
+    if request.dtype is not None or request.device is not None:
+        need_memory(bridge, "Another dtype or device", "load its folder again with them")
     tokenizer = request.tokenizer
     if tokenizer is not None:
         tokenizer = given_tokenizer(tokenizer, request.trust_remote_code)

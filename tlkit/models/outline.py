@@ -77,14 +77,14 @@ def outline(folder: str | Path, *, dtype: Any = None, device: str | None = None)
     return Outline(
         name=str(folder), n_layers=int(config.num_hidden_layers), n_heads=heads,
         d_head=int(getattr(config, "head_dim", None) or width // heads), d_model=width,
-        blocks=_blocks(skeleton, int(config.num_hidden_layers)), config=config,
+        blocks=blocks_of(skeleton, int(config.num_hidden_layers)), config=config,
         dtype=getattr(torch, dtype) if isinstance(dtype, str) else dtype or torch.float32,
         device=device or ("cuda" if torch.cuda.is_available() else "cpu"),
         weights=sum(weight.numel() for weight in skeleton.parameters()), tokenizer=tokenizer,
     )  # fmt: skip
 
 
-def _blocks(skeleton: Any, count: int) -> list[Any]:
+def blocks_of(skeleton: Any, count: int) -> list[Any]:
     """The list of as many modules as there are blocks that holds the most weights."""
     from torch import nn
 

@@ -16,6 +16,17 @@ KINDS = (
     "a hub id, a folder, a .gguf file, a Hugging Face model, a TransformerLens model, "
     f"{EMBEDDED!r} (also with -refusing or -abliterated) or 'tiny:<family>'"
 )
+_UNSTREAMED = {
+    "gguf": "a GGUF file",
+    "object": "in memory already",
+    "bridge": "in memory already",
+    "tiny": "made in memory",
+    "sister": "made in memory out of two sets of weights",
+}
+_INSTEAD_OF_STREAM = {
+    True: "give the folder of the same model in safetensors, or leave stream out",
+    False: "leave stream out, or save it with save_pretrained() and give that folder",
+}
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[\w.-]{1,96})?")
 
 
@@ -117,6 +128,11 @@ def check_fit(source: Source, request: Request) -> None:
         raise SpecError(f"{source.label} takes no adapter; give it with {EMBEDDED}.")
     if source.kind == "tiny" and (request.adapter, request.device_map) != (None, None):
         raise SpecError("Tiny random models take no adapter and no device_map.")
+    if request.stream and source.kind not in ("folder", "embedded", "hub"):
+        raise SpecError(
+            f"stream=True reads a folder with safetensors files, and {source.label} is "
+            f"{_UNSTREAMED[source.kind]}; {_INSTEAD_OF_STREAM[source.kind == 'gguf']}."
+        )
     if source.kind not in ("object", "bridge"):
         return
     if request.adapter is not None:

@@ -3,6 +3,7 @@
 import json
 import struct
 import zipfile
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,23 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
+@dataclass(frozen=True)
+class Entry:
+    """Where a tensor lies in a safetensors file.
+
+    Attributes:
+        dtype: The format's name of its type, such as "BF16".
+        shape: Its shape.
+        start: Its first byte, counted from the beginning of the file.
+        end: The byte after its last.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    end: int
+
+
 def read_safetensors(path: Path) -> dict[str, tuple[int, ...]]:
     """Check a safetensors file and give the shape of each tensor, reading no weights.
 
@@ -51,6 +69,15 @@ def read_safetensors(path: Path) -> dict[str, tuple[int, ...]]:
 
     Returns:
         Shape by tensor name.
+
+    Raises:
+        SpecError: The header is damaged, or the file's size is not the one that it asks for.
+    """
+    return {name: entry.shape for name, entry in safetensors_entries(path).items()}
+
+
+def safetensors_entries(path: Path) -> dict[str, Entry]:
+    """Check a safetensors file and tell where each of its tensors lies, reading no weights.
 
     Raises:
         SpecError: The header is damaged, or the file's size is not the one that it asks for.
@@ -65,25 +92,23 @@ def read_safetensors(path: Path) -> dict[str, tuple[int, ...]]:
     try:
         header = json.loads(raw)
         header.pop("__metadata__", None)
-        shapes = {name: _checked_shape(entry) for name, entry in header.items()}
-        end = max((entry["data_offsets"][1] for entry in header.values()), default=0)
+        entries = {name: _entry(told, 8 + length) for name, told in header.items()}
     except (ValueError, AttributeError, KeyError, TypeError, IndexError):
         raise SpecError(f"{path} has a damaged safetensors header; fetch it again.") from None
-    if size != 8 + length + end:
-        short = "is cut short" if size < 8 + length + end else "is longer than its header says"
-        raise SpecError(
-            f"{path} {short}: {size:,} bytes instead of {8 + length + end:,}; fetch it again."
-        )
-    return shapes
+    whole = max((entry.end for entry in entries.values()), default=8 + length)
+    if size != whole:
+        short = "is cut short" if size < whole else "is longer than its header says"
+        raise SpecError(f"{path} {short}: {size:,} bytes instead of {whole:,}; fetch it again.")
+    return entries
 
 
-def _checked_shape(entry: dict[str, Any]) -> tuple[int, ...]:
-    start, end = entry["data_offsets"]
-    shape = tuple(int(length) for length in entry["shape"])
-    bits = _ITEM_BITS.get(entry["dtype"])
-    if start < 0 or (bits is not None and end - start != prod(shape) * bits // 8):
+def _entry(told: dict[str, Any], data: int) -> Entry:
+    start, end = told["data_offsets"]
+    shape = tuple(int(length) for length in told["shape"])
+    bits = _ITEM_BITS.get(told["dtype"])
+    if not 0 <= start <= end or (bits is not None and end - start != prod(shape) * bits // 8):
         raise ValueError
-    return shape
+    return Entry(str(told["dtype"]), shape, data + start, data + end)
 
 
 def _check_bin(path: Path) -> None:

@@ -128,10 +128,16 @@ def _check_sum(parts: Parts, found: dict[str, Tensor], dtype: torch.dtype) -> No
 
 def _unembedding(parts: Parts, right: int, wrong: int | None) -> tuple[Tensor, Tensor]:
     """The direction of the stream that raises the logit difference, and its bias."""
-    columns, biases = parts.bridge.W_U, parts.bridge.b_U
+    biases = parts.bridge.b_U
+    read = [right] if wrong is None else [right, wrong]
+    if parts.streamed:  # only these rows are read
+        head: Any = parts.head
+        columns = head.weight[torch.tensor(read, device=parts.device)]
+    else:
+        columns = parts.bridge.W_U[:, read].T
     if wrong is None:
-        return columns[:, right], biases[right]
-    return columns[:, right] - columns[:, wrong], biases[right] - biases[wrong]
+        return columns[0], biases[right]
+    return columns[0] - columns[1], biases[right] - biases[wrong]
 
 
 def _heads(parts: Parts, layer: int, z: Tensor, out: Tensor) -> Tensor:

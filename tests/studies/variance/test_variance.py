@@ -95,21 +95,20 @@ def test_ranks_are_followed_from_layer_to_layer(model, found):
                 assert mine == pytest.approx(expected, rel=1e-3)
 
 
-def shown(monkeypatch, parts, pattern):
+def shown(model, pattern, top):
     """Scores of patterns of one's own, ``[layer, query, key]``, alike in every head."""
-    weights = torch.tensor(pattern, dtype=torch.float32)
-
-    def stream(_parts, _ids, reader):
-        n = weights.shape[2]
-        for layer in range(parts.n_layers):
-            whole = weights[layer].expand(1, parts.n_heads, n, n)
-            reader.enter(layer, torch.zeros(1, 1, n, 1))
-            for first in range(0, n, 5):
-                stop = min(n, first + 5)
-                reader.block(layer, first, 0, whole[:, :, first:stop, :stop])
-            reader.leave(layer, torch.zeros(1, n, 1, 1))
-
-    monkeypatch.setattr("tlkit.studies.variance.scores.stream", stream)
+    parts, weights = Parts(model), torch.tensor(pattern, dtype=torch.float32)
+    n = weights.shape[2]
+    scores = Scores(parts, list(range(n)), W, 1, top)
+    for layer in range(parts.n_layers):
+        whole = weights[layer].expand(1, parts.n_heads, n, n)
+        scores.reader.enter(layer, torch.zeros(1, 1, n, 1))
+        for first in range(0, n, 5):
+            stop = min(n, first + 5)
+            scores.reader.block(layer, first, 0, whole[:, :, first:stop, :stop])
+        scores.reader.leave(layer, torch.zeros(1, n, 1, 1))
+    scores.finish()
+    return scores
 
 
 N = 12
@@ -127,21 +126,19 @@ FIRST = EYE[np.zeros(N, int)]
     ],
     ids=["sink", "own", "even"],
 )  # fmt: skip
-def test_closed_forms(monkeypatch, model, pattern, temporal, column):
-    shown(monkeypatch, Parts(model), np.broadcast_to(pattern, (3, N, N)).copy())
-    scores = Scores(Parts(model), list(range(N)), W, 1, 3)
+def test_closed_forms(model, pattern, temporal, column):
+    scores = shown(model, np.broadcast_to(pattern, (3, N, N)).copy(), top=3)
     assert scores.heads["temporal"][0, 0] == pytest.approx(temporal, abs=1e-9)
     assert scores.heads["column"][0, 0] == pytest.approx(column, abs=1e-6)
     assert scores.heads["rank"][1, 0] == 0.0  # both layers order the keys alike
 
 
-def test_a_reversed_order_moves_ranks_as_far_as_can_be(monkeypatch, model):
+def test_a_reversed_order_moves_ranks_as_far_as_can_be(model):
     rising = np.zeros((N, N))
     rising[:, : N - W] = np.arange(1, N - W + 1)
     falling = np.zeros((N, N))
     falling[:, : N - W] = np.arange(N - W, 0, -1)
-    shown(monkeypatch, Parts(model), np.tril(np.stack([rising, falling, falling])))
-    scores = Scores(Parts(model), list(range(N)), W, 1, 1)
+    scores = shown(model, np.tril(np.stack([rising, falling, falling])), top=1)
     # The top token of each layer is the last of the other: ranks 0 and 1, variance 1/2.
     assert scores.heads["rank"][1, 0] == pytest.approx(0.5)
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from tlkit.errors import EngineError, SpecError
 from tlkit.models.bridge import Parts
+from tlkit.models.streamed import need_memory
 from tlkit.models.writers import Weight, Write, norms_between, writes
 from tlkit.spec.directions import Direction
 from tlkit.studies.abliteration.forward import logits_of_rows
@@ -115,6 +116,7 @@ def bake(
         SpecError: The model cannot be edited so, or direction or strengths do not fit it.
         EngineError: Weights and hooks do not agree; the weights have been put back.
     """
+    need_memory(model, "bake", "use projected(), which leaves the weights alone")
     parts = Parts(model)
     basis, strengths = checked_basis(parts, direction), strengths_of(per_layer, parts.n_layers)
     found = writes(parts)

@@ -8,6 +8,7 @@ from typing import Any
 from tlkit.errors import SpecError
 from tlkit.models.bridge import Parts, unbridged
 from tlkit.models.info import info
+from tlkit.models.streamed import need_memory
 from tlkit.results.provenance import provenance
 from tlkit.studies.abliteration.bake import Baked
 
@@ -69,8 +70,9 @@ def save(edited: Any, folder: str | Path, *, result: Any = None, overwrite: bool
     Raises:
         SpecError: The folder may not be written to, or what `bake` did was undone.
     """
-    path = checked_folder(folder, overwrite=overwrite)
     model = edited.model if isinstance(edited, Baked) else edited
+    need_memory(model, "save", "copy its folder instead")
+    path = checked_folder(folder, overwrite=overwrite)
     if isinstance(edited, Baked) and not edited.tensors_in_place:
         raise SpecError("This edit was undone; bake again, and save before undo().")
     card = _card(edited, model, result)

@@ -9,6 +9,7 @@ import numpy as np
 
 from tlkit.errors import SpecError
 from tlkit.models.bridge import Parts
+from tlkit.models.streamed import need_memory
 from tlkit.models.writers import norms_between, writes
 from tlkit.prompts.prompts import Prompts
 from tlkit.results.provenance import provenance
@@ -65,7 +66,7 @@ def run(
         SpecError: The request cannot be carried out, or the model does not show the behaviour.
     """
     started = time.perf_counter()
-    s = settings_of(choices)
+    s = _settings(model, choices)
     parts, say = Parts(model), stages or (lambda _label: lambda _done, _total: None)
     strengths_of(s.weights, parts.n_layers)
     exact = not norms_between(writes(parts))
@@ -94,6 +95,12 @@ def run(
         "seconds": round(time.perf_counter() - started, 3),
     }  # fmt: skip
     return _dataset(found, key, table, measured, refused, attrs)
+
+
+def _settings(model: Any, choices: Mapping[str, Any]) -> Settings:
+    """The study's choices, of a model whose weights can be baked."""
+    need_memory(model, "A study that bakes", "use directions() and projected()")
+    return settings_of(choices)
 
 
 def _bench(

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tlkit.engine.packed_values import DEFAULT_BUDGET
 from tlkit.engine.route import route_of
 from tlkit.engine.sequences import Sequences
 from tlkit.engine.states import states
@@ -103,15 +104,22 @@ class Activations:
         Args:
             progress: Called with (prompts done, prompts in all).
         """
-        count = len(self.prompts)
+        count, step = len(self.prompts), self._step()
         while self.done < count:
             first = self.done
-            last = min(count, first + BATCH)
+            last = min(count, first + step)
             for site, values in self._read(self.prompts[first:last]).items():
                 self._arrays[site][:, first:last] = values
             self._arrays.attrs["done"] = last  # after the values: what is counted is there
             if progress:
                 progress(last, count)
+
+    def _step(self) -> int:
+        """Prompts at once: a chunk on disk, or many of them where each pass reads all weights."""
+        if not self.parts.streamed:
+            return BATCH
+        size = 4 * self.parts.n_layers * len(self.sites) * self.places * self.parts.d_model
+        return BATCH * max(1, DEFAULT_BUDGET // 4 // (BATCH * size))
 
     def _read(self, prompts: Prompts) -> dict[str, np.ndarray]:
         """``[layer, prompt, place, d_model]`` per site."""

@@ -11,6 +11,7 @@ from tlkit.engine.route import route_of
 from tlkit.engine.saved import remove
 from tlkit.errors import SpecError
 from tlkit.models.bridge import Parts
+from tlkit.models.streamed import need_memory
 from tlkit.results.files import save
 from tlkit.results.provenance import provenance
 from tlkit.studies.pathways.one_set import study_one
@@ -188,9 +189,11 @@ def _fits(model: Any, named: Mapping[str, Asked], settings: Settings) -> None:
     """Refuse what a loaded model shows to be impossible.
 
     Raises:
-        SpecError: A layer or a tokenizer does not fit.
+        SpecError: A layer or a tokenizer does not fit, or gradients are asked of weights on disk.
     """
     settings.checked(Parts(model).n_layers)
+    if "saliency" in settings.parts:
+        need_memory(model, "Saliency of attention edges", "leave it out of the parts")
     check_tokenizer(model, named)
 
 

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tlkit.engine.streaming import stream
 from tlkit.engine.tallies import Several, Tallies, Window
 from tlkit.models.bridge import Parts
 
@@ -22,9 +21,10 @@ DEPTH = 9
 
 
 class Scores:
-    """The variances of one document.
+    """The variances of one document, once ``reader`` has been shown its attention.
 
     Attributes:
+        reader: What is to be shown it, up to `finish`.
         heads: Kind to ``[layer, head]``.
         layers: Kind to ``[layer]``: of all heads of a layer together.
         rows: Means over queries, ``[layer, head]`` (see `Tallies`): those that were asked for.
@@ -39,10 +39,16 @@ class Scores:
         self.layers: dict[str, np.ndarray] = {kind: np.full(shape[0], np.nan) for kind in KINDS}
         self.window, self.pool, self.top = window, pool, top
         self._ranks: deque[tuple[Tensor, Tensor]] = deque(maxlen=DEPTH)
-        tallies = Tallies([len(ids)], parts.n_layers, (*rows, "totals"))
-        stream(parts, [ids], Several(Window(len(ids), window, self._layer), tallies))
-        self.rows = {name: tallies.found(name)[:, 0] for name in rows}
+        self._tallies = Tallies([len(ids)], parts.n_layers, (*rows, "totals"))
+        self.reader = Several(Window(len(ids), window, self._layer), self._tallies)
+        self._names = rows
+
+    def finish(self) -> None:
+        """Work out what the reader has seen, and forget it."""
+        tallies = self._tallies
+        self.rows = {name: tallies.found(name)[:, 0] for name in self._names}
         self._columns(tallies.found("totals")[:, 0])
+        del self._tallies, self.reader
 
     def _layer(self, layer: int, rows: Tensor) -> None:
         """Take the last queries' weights ``[head, query, key]``."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tlkit.engine.streaming import stream_each
 from tlkit.errors import SpecError
 from tlkit.models.bridge import Parts
 from tlkit.models.info import info
@@ -63,14 +64,11 @@ def run(
     named = _named(models)
     _check(window=window, pool=pool, top=top)
     rows = _documents(named, list(documents), max_tokens, longer, window + 2)
-    found, total, done = dict[str, list[Scores]](), sum(map(len, rows.values())), 0
+    found, total = dict[str, list[Scores]](), sum(map(len, rows.values()))
     for name, several in rows.items():
-        parts, found[name] = Parts(named[name]), []
-        for one in several:
-            found[name].append(Scores(parts, one.ids, window, pool, top))
-            done += 1
-            if progress:
-                progress(done, total)
+        parts, before = Parts(named[name]), sum(map(len, found.values()))
+        found[name] = [Scores(parts, one.ids, window, pool, top) for one in several]
+        _fill(parts, several, found[name], progress, (before, total))
     first = next(iter(rows.values()))
     attrs = provenance(
         next(iter(named.values())), engine="streaming", study="variance",
@@ -79,6 +77,21 @@ def run(
         longer=longer, seconds=round(time.perf_counter() - started, 3),
     )  # fmt: skip
     return _dataset(found, [one.name for one in first], attrs)
+
+
+def _fill(
+    parts: Parts, documents: list[Document], scores: list[Scores], progress: Progress | None,
+    counts: tuple[int, int],
+) -> None:  # fmt: skip
+    """Show one model's attention on documents to their scores; counts are of all models'."""
+
+    def done(number: int) -> None:
+        scores[number].finish()
+        if progress:
+            progress(counts[0] + number + 1, counts[1])
+
+    pairs = zip(documents, scores, strict=True)
+    stream_each(parts, [(one.ids, own.reader) for one, own in pairs], done)
 
 
 def _documents(
