@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 
+from tlkit.engine.budget import out_of_memory
 from tlkit.engine.lanes import make_lane
 from tlkit.engine.packed_group import PackedGroup, token_layers
 from tlkit.engine.readout import Reading
@@ -90,7 +90,9 @@ class PackedBackend:
             while left:
                 try:
                     group.run(list(left.items()), kept, self.chunk, min(often, self._room()), told)
-                except (torch.OutOfMemoryError, MemoryError) as error:
+                except (RuntimeError, MemoryError) as error:
+                    if not out_of_memory(error):
+                        raise
                     if self.chunk <= 16:
                         raise EngineError(
                             "Out of memory even with 16 tokens at a time; use fewer or shorter "

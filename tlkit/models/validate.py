@@ -30,13 +30,14 @@ _ITEM_BITS = {
     "C64": 64, "F4": 4,
 }  # fmt: skip
 _LONGEST_HEADER = 100_000_000  # bytes, the limit of the safetensors format
+_MOST_AXES = 8  # of a weight: the product of a long list of sizes would take for ever
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object, or say which file is not one."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, UnicodeDecodeError):
+    except (ValueError, RecursionError):
         raise SpecError(f"{path} is not readable as JSON; fetch it again.") from None
     if not isinstance(value, dict):
         raise SpecError(f"{path} should hold a JSON object and holds something else.")
@@ -66,8 +67,9 @@ def read_safetensors(path: Path) -> dict[str, tuple[int, ...]]:
         header = json.loads(raw)
         header.pop("__metadata__", None)
         shapes = {name: _checked_shape(entry) for name, entry in header.items()}
-        end = max((entry["data_offsets"][1] for entry in header.values()), default=0)
-    except (ValueError, AttributeError, KeyError, TypeError, IndexError):
+        end = max((int(entry["data_offsets"][1]) for entry in header.values()), default=0)
+    except (ValueError, AttributeError, KeyError, TypeError, IndexError, ArithmeticError,
+            RecursionError):  # fmt: skip
         raise SpecError(f"{path} has a damaged safetensors header; fetch it again.") from None
     if size != 8 + length + end:
         short = "is cut short" if size < 8 + length + end else "is longer than its header says"
@@ -79,9 +81,11 @@ def read_safetensors(path: Path) -> dict[str, tuple[int, ...]]:
 
 def _checked_shape(entry: dict[str, Any]) -> tuple[int, ...]:
     start, end = entry["data_offsets"]
-    shape = tuple(int(length) for length in entry["shape"])
+    shape = tuple(entry["shape"])
     bits = _ITEM_BITS.get(entry["dtype"])
-    if start < 0 or (bits is not None and end - start != prod(shape) * bits // 8):
+    if len(shape) > _MOST_AXES or any(type(n) is not int or n < 0 for n in (*shape, start, end)):
+        raise ValueError
+    if end < start or (bits is not None and end - start != prod(shape) * bits // 8):
         raise ValueError
     return shape
 
@@ -101,8 +105,10 @@ def _check_shards(index: Path) -> None:
     if not isinstance(where, dict) or not where:
         raise SpecError(f"{index} has no weight_map; fetch it again.")
     folder = index.parent
-    for name in sorted(set(where.values())):
-        shard = folder / str(name)
+    for name in sorted({str(name) for name in where.values()}):
+        if Path(name).name != name or "\\" in name:
+            raise SpecError(f"{index} names {name!r}, which is no file of its own folder.")
+        shard = folder / name
         if not shard.is_file():
             raise SpecError(f"{index.name} names {name}, which is not in {folder}; fetch it again.")
         if shard.suffix != ".safetensors":
