@@ -26,11 +26,10 @@ def bytes_of(size: int | str | None) -> int | None:
     return whole
 
 
-def enough(most: int | None, asked: int | str | None, work: Any) -> int | None:
+def enough(asked: int | str | None, work: Any) -> int | None:
     """A budget in bytes, if a single prompt can be run in it.
 
     Args:
-        most: Bytes, or None for the default.
         asked: As the user wrote it.
         work: The request.
 
@@ -39,6 +38,7 @@ def enough(most: int | None, asked: int | str | None, work: Any) -> int | None:
     """
     from tlkit.engine.packed_values import run_bytes_per_token
 
+    most = bytes_of(asked)
     longest = max(len(ids) for run in work.sequences.runs.values() for ids in run)
     least = run_bytes_per_token(work.parts) * longest
     if most is not None and most < least:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tlkit.engine.audit import audited
-from tlkit.engine.budget import bytes_of, enough
+from tlkit.engine.budget import enough
 from tlkit.engine.describe import described
 from tlkit.engine.not_finite import tell_not_finite
 from tlkit.engine.refusals import check_seed
@@ -68,30 +68,30 @@ def run(
         An xarray Dataset: ``value``, ``effect`` (value - base), ``recovered`` ((value -
         corrupted)/(clean - corrupted); NaN where the two hardly differ), each
         ``(metric, *axes, example)``; ``clean``, ``corrupted``, ``base`` ``(metric, example)``;
-        ``exact`` ``(*axes)``. A cell that an example lacks is NaN. Numbers that came out as NaN
-        or infinite are told by a `TlkitWarning` and in ``attrs["not_finite"]``.
+        ``exact`` ``(*axes)``. A cell that an example lacks is NaN; any other number that is not
+        finite is told, and counted in ``attrs["not_finite"]``.
 
     Raises:
-        SpecError: The request cannot be carried out, or another process works on the store;
-            told before the model runs.
-        EngineError: The run broke its promise, or the disk did not take it.
+        SpecError: The request cannot be carried out; told before the model runs.
+        EngineError: The run broke its promise, or the disk is full.
     """
-    _check(engine, sweep, on, audit, (top, remainder))
-    check_seed(seed)
+    _check(engine, sweep, on, audit, (top, remainder), seed)
     kept = None if store is None else checked_store(Path(store))
     work = Work(model, prompts, sweep, as_metrics(metrics), on)
     site = getattr(sweep.template, "site", None)
     work.attrs = {"seed": seed, "study": study, **({"site": site.component} if site else {})}
-    most = enough(bytes_of(budget), budget, work)
-    backend = work.backend(engine, most, Verify(top, remainder, seed))
+    backend = work.backend(engine, enough(budget, work), Verify(top, remainder, seed))
     with contextlib.nullcontext() if kept is None else held(kept):
         if overwrite and kept is not None:
             remove(kept)
         return _carried_out(work, backend, kept, audit, progress)
 
 
-def _check(engine: str, sweep: Any, on: str | None, audit: float, chosen: tuple[Any, Any]) -> None:
+def _check(
+    engine: str, sweep: Any, on: str | None, audit: float, chosen: tuple[Any, Any], seed: Any
+) -> None:
     """Refuse what needs no model to be refused."""
+    check_seed(seed)
     if engine not in ENGINES:
         raise SpecError(f"There is no engine {engine!r}; the engines are {', '.join(ENGINES)}.")
     if not isinstance(sweep, Sweep):
