@@ -80,7 +80,11 @@ def kept_jobs(store):
     from tlkit.engine.journal import Journal
 
     path = store.with_name(store.name + ".journal")
-    if not path.exists() or not path.read_bytes().endswith(b"\n") and b"\n" not in path.read_bytes():
+    if (
+        not path.exists()
+        or (not path.read_bytes().endswith(b"\n")
+        and b"\n" not in path.read_bytes())
+    ):
         return {}
     try:
         header = json.loads(path.read_bytes().partition(b"\n")[0])
@@ -183,7 +187,9 @@ def studies(folder, kills, dice):
         while killed:
             (folder / "log").write_text("")
             by_time = dice.random() < 0.5
-            how = {"seconds": dice.uniform(0, usual)} if by_time else {"event": dice.randint(1, 600)}
+            how = (
+                {"seconds": dice.uniform(0, usual)} if by_time else {"event": dice.randint(1, 600)}
+            )
             killed = attempt(lambda store=store: run(store), store.name, **how)
             count["kills"] += killed
             begun = (folder / "log").read_text().split()

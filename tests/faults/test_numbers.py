@@ -146,4 +146,3 @@ def test_the_model_is_as_before_after_code_that_raises(family, tiny_bridge):
         assert model.original_model.config._attn_implementation == implementation
         with torch.no_grad():
             assert torch.equal(model(ids), before)
-

@@ -99,7 +99,8 @@ def gguf_read_once(place: Place) -> Iterator[None]:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return " ".join(lines[: 2 if lines[0].endswith(":") else 1]).strip().rstrip(".")
 
 
 def load_config(place: Place) -> Any:
@@ -112,7 +113,7 @@ def load_config(place: Place) -> Any:
 
     try:
         return AutoConfig.from_pretrained(place.name, **place.options)
-    except (OSError, ValueError, ImportError, RuntimeError, *_MALFORMED) as error:
+    except Exception as error:  # transformers raises whatever a strange value runs into
         raise SpecError(
             f"The config of {place.label} cannot be read: {_first_line(error)}."
         ) from error
