@@ -80,10 +80,8 @@ def kept_jobs(store):
     from tlkit.engine.journal import Journal
 
     path = store.with_name(store.name + ".journal")
-    if (
-        not path.exists()
-        or (not path.read_bytes().endswith(b"\n")
-        and b"\n" not in path.read_bytes())
+    if not path.exists() or (
+        not path.read_bytes().endswith(b"\n") and b"\n" not in path.read_bytes()
     ):
         return {}
     try:

@@ -29,19 +29,22 @@ KEYS = st.sampled_from([
 ])  # fmt: skip
 ANY_ROW = st.dictionaries(KEYS | TEXT, VALUE, max_size=6).map(json.dumps)
 PAIR = st.fixed_dictionaries(
-    {name: TEXT for name in ("clean", "corrupted", "answer", "wrong_answer")}, optional={"subject": VALUE}
+    {name: TEXT for name in ("clean", "corrupted", "answer", "wrong_answer")},
+    optional={"subject": VALUE},
 ).map(json.dumps)  # fmt: skip
 QUESTION = st.fixed_dictionaries(
-    {"question": TEXT, "answer": VALUE}, optional={"answer_aliases": VALUE, "subject": TEXT, "subject_span": VALUE}
+    {"question": TEXT, "answer": VALUE},
+    optional={"answer_aliases": VALUE, "subject": TEXT, "subject_span": VALUE},
 ).map(json.dumps)  # fmt: skip
 GOOD = st.sampled_from([
-    json.dumps({"clean": "The cat sat", "corrupted": "The dog sat", "answer": "a", "wrong_answer": "b"}),
+    json.dumps({"clean": "A cat", "corrupted": "A dog", "answer": "a", "wrong_answer": "b"}),
     json.dumps({"question": "Who?", "answer": "Mary"}),
 ])  # fmt: skip
 LINE = (PAIR | QUESTION | GOOD | ANY_ROW | TEXT).map(str.encode) | st.binary(max_size=40)
 LINES = st.lists(LINE, max_size=5).map(b"\n".join)
 ALIKE = st.lists(GOOD | PAIR, max_size=4) | st.lists(GOOD | QUESTION, max_size=4)
 FILES = LINES | ALIKE.map("\n".join).map(lambda text: text.encode("utf-8", "surrogatepass"))
+BLANK = "\ufeff \t\r\n\x0b\x0c\x1c\x1d\x1e\x1f\x85\u2028\u2029\xa0"
 DOCUMENTED = {"alias inside its question", "alias without words"}
 
 
@@ -73,7 +76,7 @@ def sentence(error):
 def rows_are_used_or_told(tmp_path_factory, data):
     path = tmp_path_factory.getbasetemp() / "fuzzed.jsonl"
     path.write_bytes(data)
-    filled = [line for line in data.split(b"\n") if line.decode("utf-8", "replace").strip("\ufeff \t\r\n\x0b\x0c\x1c\x1d\x1e\x1f\x85\u2028\u2029\xa0")]  # fmt: skip
+    filled = [line for line in data.split(b"\n") if line.decode("utf-8", "replace").strip(BLANK)]
     try:
         prompts = pairs_from_jsonl(TOKENIZER, path)
         assert len(prompts) == len(filled)
@@ -161,7 +164,7 @@ def test_a_line_without_end_is_not_read_into_memory(tmp_path):
 def test_prompts_longer_than_the_model_are_told(tiny_bridge):
     model = tiny_bridge("llama3")
     long = tk.Prompts.from_texts(model, ["a " * 5000])
-    with pytest.raises(SpecError, match="has 5,?[0-9]+ tokens; the model was made for 128|tokens"):
+    with pytest.raises(SpecError, match=r"has \d+ tokens; the model was made for 128"):
         tk.run(model, long, tk.Sweep(tk.Ablate(tk.Site("z")), layer=[0]), tk.LogitDiff())
 
 
@@ -190,7 +193,7 @@ def test_a_budget_that_no_prompt_fits_into_is_told(tiny_bridge, pair):
 def test_a_direction_of_another_width_is_told(tiny_bridge, pair):
     for make in (tk.Project, tk.Steer):
         sweep = tk.Sweep(make(tk.Site("resid_pre"), torch.ones(7)), layer=[0])
-        with pytest.raises(SpecError, match="a direction of 7 numbers; the stream of .* has 64"):
+        with pytest.raises(SpecError, match=r"a direction of 7 numbers; the stream of .* has 64"):
             tk.run(tiny_bridge("llama3"), pair, sweep, tk.LogitDiff())
 
 

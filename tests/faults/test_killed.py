@@ -1,4 +1,4 @@
-"""Promise: kill -9 at any moment loses no finished cell, repeats none, and ends in the same data."""
+"""Promise: kill -9 at any moment loses no finished cell, repeats none, and changes no number."""
 
 import json
 import os

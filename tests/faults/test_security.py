@@ -53,7 +53,7 @@ def test_a_models_own_code_is_not_run_and_not_asked_about(folder, tmp_path_facto
     (folder / "config.json").write_text(
         json.dumps({**config, "model_type": "evil", "auto_map": names})
     )
-    with pytest.raises(SpecError, match="Python code of its own .*trust_remote_code=True"):
+    with pytest.raises(SpecError, match=r"Python code of its own .*trust_remote_code=True"):
         HookedTransformer.from_pretrained(folder)
     (folder / "config.json").write_text(json.dumps({**config, "auto_map": names}))
     settings = json.loads((folder / "tokenizer_config.json").read_text())

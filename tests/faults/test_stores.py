@@ -1,4 +1,4 @@
-"""Promises about what is on disk: told in one sentence, repaired where it can be, never read wrong."""
+"""Promises about what is on disk: told in one sentence, repaired if it can be, never misread."""
 
 import errno
 import multiprocessing
@@ -45,7 +45,9 @@ def test_a_disk_that_fills_up_keeps_what_was_finished(swept, tmp_path, monkeypat
         plain(descriptor)
 
     monkeypatch.setattr(journals.os, "fsync", full)
-    with pytest.raises(EngineError, match="disk is full.*What was finished before is kept") as told:
+    with pytest.raises(
+        EngineError, match=r"disk is full.*What was finished before is kept"
+    ) as told:
         swept.run(store)
     one_sentence(told)
     monkeypatch.setattr(journals.os, "fsync", plain)
@@ -112,7 +114,8 @@ def test_a_folder_that_is_read_only_is_refused():
         if os.geteuid() == 0:
             os.setgid(65534); os.setuid(65534)
         store = Path(sys.argv[1]) / "x.zarr"
-        for attempt in (checked_store, lambda path: save(xr.Dataset({"a": ("x", np.zeros(1))}), path)):
+        ds = xr.Dataset({"a": ("x", np.zeros(1))})
+        for attempt in (checked_store, lambda path: save(ds, path)):
             try:
                 attempt(store)
             except TlkitError as error:
@@ -234,8 +237,8 @@ def test_damage_anywhere_is_repaired_or_refused(swept, tmp_path):
 
 @pytest.mark.campaign
 @pytest.mark.filterwarnings("ignore")
-def test_damage_at_500_places_is_repaired_or_refused(swept, tmp_path):
-    assert anywhere(swept, tmp_path, 500, 6)["repaired"] > 100
+def test_damage_at_200_places_is_repaired_or_refused(swept, tmp_path):
+    assert anywhere(swept, tmp_path, 200, 6)["repaired"] > 40
 
 
 @pytest.mark.filterwarnings("ignore")

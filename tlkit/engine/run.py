@@ -68,8 +68,7 @@ def run(
         An xarray Dataset: ``value``, ``effect`` (value - base), ``recovered`` ((value -
         corrupted)/(clean - corrupted); NaN where the two hardly differ), each
         ``(metric, *axes, example)``; ``clean``, ``corrupted``, ``base`` ``(metric, example)``;
-        ``exact`` ``(*axes)``. A cell that an example lacks is NaN; any other number that is not
-        finite is told, and counted in ``attrs["not_finite"]``.
+        ``exact`` ``(*axes)``. A cell that an example lacks is NaN; other NaN and inf are told.
 
     Raises:
         SpecError: The request cannot be carried out; told before the model runs.

@@ -112,7 +112,7 @@ def load_config(place: Place) -> Any:
     from transformers import AutoConfig
 
     try:
-        return AutoConfig.from_pretrained(place.name, **place.options)
+        return AutoConfig.from_pretrained(place.name, **place.options)  # nosec B615: pinned, in options
     except Exception as error:  # transformers raises whatever a strange value runs into
         raise SpecError(
             f"The config of {place.label} cannot be read: {_first_line(error)}."
@@ -160,7 +160,7 @@ def load_model(
     if config is not None:
         more["config"] = config
     try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(  # nosec B615: pinned, in options
             place.name,
             dtype=dtype,
             attn_implementation="eager",

@@ -42,7 +42,7 @@ def load_tokenizer(place: str, *, source: str, **options: Any) -> "PreTrainedTok
     from transformers import AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(place, **options)
+        tokenizer = AutoTokenizer.from_pretrained(place, **options)  # nosec B615: pinned, in options
     except Exception as error:  # transformers raises whatever a strange file runs into
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise SpecError(
