@@ -7,7 +7,7 @@ PYTEST_ARGS ?= -n 2 --dist loadfile
 export TLKIT_EXTRA_DATA
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types pytest bench docs format clean
+.PHONY: help install demo test lint types pytest faults audit bench docs format clean
 
 help: ## say what each target does
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
@@ -37,6 +37,13 @@ types: $(STAMP) ## basedpyright
 
 pytest: $(STAMP) ## tests and doctests only
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+faults: $(STAMP) ## the whole campaign of faults: kills, damage, fuzzed input, growth (many minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/faults -m "campaign or not campaign" -rA --no-header
+
+audit: $(STAMP) ## bandit on the code, pip-audit on the packages (needs the network)
+	$(BIN)/bandit -q -r tlkit -c pyproject.toml
+	$(BIN)/pip-audit --local --skip-editable --progress-spinner off
 
 bench: $(STAMP) ## time sweeps against TransformerLens (run nothing else meanwhile)
 	$(BIN)/python benchmarks/patching.py

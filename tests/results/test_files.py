@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from tlkit.errors import SpecError
+from tlkit.errors import EngineError, SpecError
 from tlkit.results import files
 from tlkit.results.schema import build, token_coords
 
@@ -92,7 +92,7 @@ def test_a_save_that_fails_leaves_the_old_store_and_no_litter(ds, store, monkeyp
         raise OSError("no space left")
 
     monkeypatch.setattr(xr.Dataset, "to_zarr", full_disk)
-    with pytest.raises(OSError, match="no space left"):
+    with pytest.raises(EngineError, match="cannot be written: no space left"):
         files.save(ds.isel(layer=[1]), store, overwrite=True)
     assert files.open(store)["layer"].values.tolist() == [0, 5, 9]
     assert [p.name for p in store.parent.iterdir()] == [store.name]

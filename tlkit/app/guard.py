@@ -9,7 +9,11 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 HOSTS = ("127.0.0.1", "localhost")
+MOST_BYTES = 4 * 2**20
+"""Of a request, or of a message on a socket; the page's own are a few thousand."""
 POLICY_VIOLATION = 1008  # of a WebSocket, RFC 6455, 7.4.1
+_STRANGER = b"This explorer answers its own page only."
+_TOO_LARGE = b"This request is too large."
 
 
 class Guard:
@@ -17,7 +21,7 @@ class Guard:
 
     A request must name the server by a loopback name (else a foreign page could reach it by a
     name of its own that resolves to this machine), and if a browser says where it comes from, that
-    must be the server itself. Pages may load nothing from elsewhere.
+    must be the server itself. It must not be large. Pages may load nothing from elsewhere.
 
     Args:
         application: What is guarded.
@@ -39,9 +43,11 @@ class Guard:
         if scope["type"] not in ("http", "websocket"):
             await self.application(scope, receive, send)
         elif not self.allowed(scope["headers"]):
-            await _refuse(scope["type"], receive, send)
+            await _refuse(scope["type"], receive, send, 403, _STRANGER)
+        elif not _small(scope["headers"]):
+            await _refuse(scope["type"], receive, send, 413, _TOO_LARGE)
         else:
-            await self.application(scope, receive, self._with_policy(send))
+            await self.application(scope, _limited(receive), self._with_policy(send))
 
     def allowed(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
         """Whether a request comes from the server's own page, or from no page at all."""
@@ -60,12 +66,33 @@ class Guard:
         return sending
 
 
-async def _refuse(kind: str, receive: Receive, send: Send) -> None:
+def _small(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether a request says that it has no more bytes than may be."""
+    lengths = [value for name, value in headers if name.lower() == b"content-length"]
+    return all(value.isdigit() and int(value[:20]) <= MOST_BYTES for value in lengths)
+
+
+def _limited(receive: Receive) -> Receive:
+    """What is received, ended where a request that did not say its length becomes too large."""
+    taken = 0
+
+    async def receiving() -> MutableMapping[str, Any]:
+        nonlocal taken
+        message = await receive()
+        if message["type"] == "http.request":
+            taken += len(message.get("body", b""))
+            if taken > MOST_BYTES:
+                return {"type": "http.disconnect"}
+        return message
+
+    return receiving
+
+
+async def _refuse(kind: str, receive: Receive, send: Send, status: int, body: bytes) -> None:
     if kind == "websocket":
         await receive()  # the connection's request, which must be taken before it is refused
         await send({"type": "websocket.close", "code": POLICY_VIOLATION})
         return
-    body = b"This explorer answers its own page only."
     headers = [(b"content-type", b"text/plain"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": 403, "headers": headers})
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -7,7 +7,7 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tlkit.app.guard import Guard
+from tlkit.app.guard import MOST_BYTES, Guard
 from tlkit.errors import SpecError
 
 if TYPE_CHECKING:
@@ -112,7 +112,8 @@ def _server(application: Guard, pages: Any) -> Any:
             await super().shutdown(sockets)
 
     return Server(uvicorn.Config(
-        application, log_level="error", server_header=False, timeout_graceful_shutdown=1
+        application, log_level="error", server_header=False, timeout_graceful_shutdown=1,
+        ws_max_size=MOST_BYTES,
     ))  # fmt: skip
 
 

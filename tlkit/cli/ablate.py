@@ -169,7 +169,7 @@ def _ablate(request: Request, rows: list[Any], reference: list[Any] | None) -> N
 
         models = {}
         for source in request.models:
-            output.say(f"Loading {source} …")
+            output.loading(source)
             models[source] = HookedTransformer.from_pretrained(
                 source, dtype=request.dtype, device=request.device, stream=request.stream
             )

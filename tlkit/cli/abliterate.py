@@ -172,7 +172,7 @@ def _abliterate(request: Request, harmful: list[str], harmless: list[str]) -> No
         from tlkit.studies import abliteration as study
 
         output.say(f"{len(harmful)} harmful and {len(harmless)} harmless prompts.")
-        output.say(f"Loading {request.model} …")
+        output.loading(request.model)
         model = HookedTransformer.from_pretrained(
             request.model, dtype=request.dtype, device=request.device
         )

@@ -32,7 +32,7 @@ def check(
         from tlkit import checks
         from tlkit.models.load import HookedTransformer
 
-        output.say(f"Loading {model} …")
+        output.loading(model)
         loaded = HookedTransformer.from_pretrained(model, dtype=dtype, device=device, stream=stream)
         found = checks.run(loaded, seed=seed, progress=bar.stage("checking"))
         table = Table("check", "", "measured", "what it means", box=None, pad_edge=False)

@@ -177,7 +177,7 @@ def _conditions_run(request: Request, rows: list[dict[str, Any]]) -> None:
         from tlkit.results.files import save
         from tlkit.studies import conditions as study
 
-        output.say(f"Loading {request.model} …")
+        output.loading(request.model)
         model = HookedTransformer.from_pretrained(
             request.model, dtype=request.dtype, device=request.device, stream=request.stream
         )

@@ -64,7 +64,7 @@ def demo(
         from tlkit.plots import Section, report
 
         started = time.perf_counter()
-        output.say(f"Loading {model} …")
+        output.loading(model)
         loaded = HookedTransformer.from_pretrained(model, dtype=dtype, device=device, stream=stream)
         sections, found = [Section("What this is", [_flowing(INTRODUCTION)])], {}
         for kind, title in KINDS.items():

@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import typer
 
 from tlkit.cli.options import journal_of
-from tlkit.errors import SpecError, TlkitError
+from tlkit.errors import SpecError, TlkitError, TlkitWarning
 
 DONE, FAILED, WRONG_REQUEST, INTERRUPTED = 0, 1, 2, 130
 DEBUG = "TLKIT_DEBUG"  # environment variable: any value shows tracebacks
@@ -24,7 +25,8 @@ class Interrupted(TlkitError):
 def exit_code(command: Callable[[], Any]) -> int:
     """Run `command` and turn its end into an exit code, with one line on stderr if it failed."""
     try:
-        result = command()
+        with _warnings_in_one_line():
+            result = command()
     except (KeyboardInterrupt, typer.Abort):
         return _interrupted("nothing was kept.")
     except Interrupted as error:
@@ -46,6 +48,23 @@ def exit_code(command: Callable[[], Any]) -> int:
     if result == INTERRUPTED:  # typer's own answer to Ctrl+C
         return _interrupted("nothing was kept.")
     return result if isinstance(result, int) else DONE
+
+
+@contextlib.contextmanager
+def _warnings_in_one_line() -> Iterator[None]:
+    """Show tlkit's own warnings as it shows its errors, without a place in the code."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", TlkitWarning)
+        others = warnings.showwarning
+
+        def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+            if issubclass(category, TlkitWarning):
+                typer.echo(f"tlkit: {one_line(str(message))}", err=True)
+            else:
+                others(message, category, *where, **more)
+
+        warnings.showwarning = show
+        yield
 
 
 @contextlib.contextmanager

@@ -111,7 +111,7 @@ def _explore(request: Request) -> None:
         from tlkit.prompts.pairs import pairs_from_jsonl
         from tlkit.prompts.read import parse_fields
 
-        output.say(f"Loading {request.model} …")
+        output.loading(request.model)
         model = HookedTransformer.from_pretrained(
             request.model, dtype=request.dtype, device=request.device, stream=request.stream
         )

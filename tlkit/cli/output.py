@@ -50,6 +50,20 @@ class Output:
         """One line for the person who waits, on stderr."""
         typer.echo(text, err=True)
 
+    def loading(self, *sources: str) -> None:
+        """Say that models are being loaded, once it is known that they are there.
+
+        Of a hub id that shows only when the hub has answered; then there is a bar of its own.
+
+        Raises:
+            SpecError: One is nothing that can be loaded.
+        """
+        from tlkit.models.sources import find_source
+
+        found = [find_source(source) for source in sources]
+        if any(one.kind != "hub" for one in found):
+            self.say(f"Loading {' and '.join(sources)} …")
+
     def result(self, values: Mapping[str, Any], *shown: RenderableType) -> None:
         """The command's answer, called once: `values` as JSON, or `shown` as text."""
         if self.as_json:

@@ -102,7 +102,7 @@ def _patch(request: Request) -> None:
         from tlkit.prompts.read import parse_fields
         from tlkit.studies import patching
 
-        output.say(f"Loading {request.model} …")
+        output.loading(request.model)
         model = HookedTransformer.from_pretrained(
             request.model, dtype=request.dtype, device=request.device, stream=request.stream
         )

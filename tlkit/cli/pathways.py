@@ -212,7 +212,7 @@ def _pathways(request: Request, sets: list[Any]) -> None:
         if request.plan:
             _plan(output, request, sets)
             return
-        output.say(f"Loading {' and '.join(request.models)} …")
+        output.loading(*request.models)
         found = study.run(
             request.model(), sets, engine=request.engine, store=request.store,
             overwrite=request.overwrite, budget=request.budget, stages=bar.stage,

@@ -113,7 +113,7 @@ def _variance(request: Request, rows: list[dict[str, Any]]) -> None:
 
         models = {}
         for source in (request.model, *request.compare):
-            output.say(f"Loading {source} …")
+            output.loading(source)
             models[source] = HookedTransformer.from_pretrained(
                 source, dtype=request.dtype, device=request.device, stream=request.stream
             )

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 
+from tlkit.engine.budget import out_of_memory
 from tlkit.engine.lanes import make_lane
 from tlkit.engine.packed_group import PackedGroup, token_layers
 from tlkit.engine.readout import Reading
@@ -115,12 +115,6 @@ def run_bytes_per_token(parts: Parts) -> int:
     stream = (parts.n_layers + 2) * parts.d_model
     cached = 2 * parts.n_layers * parts.n_kv_heads * parts.d_head
     return (stream + cached) * parts.dtype.itemsize
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that there was no memory: on the CPU PyTorch has no class for it."""
-    known = isinstance(error, (torch.OutOfMemoryError, MemoryError))
-    return known or "can't allocate memory" in str(error)
 
 
 def chunk_of(parts: Parts, budget: int | None, length: int) -> int:

@@ -7,8 +7,10 @@ from tlkit.engine.edits import Worked
 from tlkit.engine.sequences import Sequences
 from tlkit.errors import SpecError
 from tlkit.models.bridge import Parts
+from tlkit.spec.directions import Direction
 from tlkit.spec.interventions import Intervention, Patch
-from tlkit.spec.sweeps import AnyIntervention
+from tlkit.spec.sites import STREAM
+from tlkit.spec.sweeps import AnyIntervention, Condition
 
 
 def check_interventions(
@@ -19,6 +21,7 @@ def check_interventions(
     Raises:
         SpecError: The model has no such site, or a patch has no other run to take from.
     """
+    _check_widths(parts, interventions)
     sites = {one.site.component for one in interventions if isinstance(one, Intervention)}
     for component in sorted(sites):
         _check_site(parts, component)
@@ -27,6 +30,49 @@ def check_interventions(
             "A patch needs another run to take from, and these prompts are no pairs: make them "
             "with Prompts.from_pairs."
         )
+
+
+def check_seed(seed: Any) -> None:
+    """Refuse what is no seed.
+
+    Raises:
+        SpecError: It is negative, or no whole number.
+    """
+    if not hasattr(seed, "__index__") or isinstance(seed, bool) or seed.__index__() < 0:
+        raise SpecError(f"seed={seed!r} is no seed: give a whole number from 0 on.")
+
+
+def check_somewhere(
+    sequences: Sequences, conditions: Sequence[Condition], worked: Sequence[Sequence[Worked]]
+) -> None:
+    """Refuse a request that asks, in every cell, for places that no prompt has.
+
+    Raises:
+        SpecError: There would be nothing but NaN.
+    """
+    if not worked or any(one.status != "missing" for row in worked for one in row):
+        return
+    lengths = [len(ids) for ids in sequences.runs[sequences.base]]
+    tokens = f"{min(lengths)} to {max(lengths)}" if len({*lengths}) > 1 else f"{lengths[0]}"
+    asked = ", ".join(str(one) for one in conditions[0].interventions)
+    raise SpecError(
+        f"No prompt has the positions, span or aligned tokens that {asked:.200} asks for; the "
+        f"prompts have {tokens} tokens, counted from 0."
+    )
+
+
+def _check_widths(parts: Parts, interventions: Sequence[AnyIntervention]) -> None:
+    """Refuse directions of another width than what they are to change."""
+    for one in interventions:
+        direction = getattr(one, "direction", None)
+        if not isinstance(one, Intervention) or not isinstance(direction, Direction):
+            continue
+        given = direction.vector.shape[-1]
+        if one.site.component in STREAM and given != parts.d_model:
+            raise SpecError(
+                f"{type(one).__name__} at {one.site} has a direction of {given} numbers; the "
+                f"stream of {parts.name} has {parts.d_model}."
+            )
 
 
 def _check_site(parts: Parts, component: str) -> None:

@@ -1,18 +1,22 @@
 """`tk.run`: a sweep on a model, as a labelled dataset."""
 
+import contextlib
 import time
 from pathlib import Path
 from typing import Any, Literal
 
 from tlkit.engine.audit import audited
-from tlkit.engine.budget import bytes_of
+from tlkit.engine.budget import enough
 from tlkit.engine.describe import described
+from tlkit.engine.not_finite import tell_not_finite
+from tlkit.engine.refusals import check_seed
 from tlkit.engine.saved import KEY, checked_store, content_key, journal_of, remove
 from tlkit.engine.values import Backend, Progress
 from tlkit.engine.verified import VerifiedBackend, Verify
 from tlkit.engine.work import Work
 from tlkit.errors import SpecError
 from tlkit.results.files import save
+from tlkit.results.locking import held
 from tlkit.results.provenance import provenance
 from tlkit.spec.callables import as_metrics
 from tlkit.spec.sweeps import Sweep
@@ -64,25 +68,29 @@ def run(
         An xarray Dataset: ``value``, ``effect`` (value - base), ``recovered`` ((value -
         corrupted)/(clean - corrupted); NaN where the two hardly differ), each
         ``(metric, *axes, example)``; ``clean``, ``corrupted``, ``base`` ``(metric, example)``;
-        ``exact`` ``(*axes)``. A cell that an example lacks is NaN.
+        ``exact`` ``(*axes)``. A cell that an example lacks is NaN; other NaN and inf are told.
 
     Raises:
         SpecError: The request cannot be carried out; told before the model runs.
-        EngineError: The run broke its promise.
+        EngineError: The run broke its promise, or the disk is full.
     """
-    _check(engine, sweep, on, audit, (top, remainder))
+    _check(engine, sweep, on, audit, (top, remainder), seed)
     kept = None if store is None else checked_store(Path(store))
     work = Work(model, prompts, sweep, as_metrics(metrics), on)
     site = getattr(sweep.template, "site", None)
     work.attrs = {"seed": seed, "study": study, **({"site": site.component} if site else {})}
-    backend = work.backend(engine, bytes_of(budget), Verify(top, remainder, seed))
-    if overwrite and kept is not None:
-        remove(kept)
-    return _carried_out(work, backend, kept, audit, progress)
+    backend = work.backend(engine, enough(budget, work), Verify(top, remainder, seed))
+    with contextlib.nullcontext() if kept is None else held(kept):
+        if overwrite and kept is not None:
+            remove(kept)
+        return _carried_out(work, backend, kept, audit, progress)
 
 
-def _check(engine: str, sweep: Any, on: str | None, audit: float, chosen: tuple[Any, Any]) -> None:
+def _check(
+    engine: str, sweep: Any, on: str | None, audit: float, chosen: tuple[Any, Any], seed: Any
+) -> None:
     """Refuse what needs no model to be refused."""
+    check_seed(seed)
     if engine not in ENGINES:
         raise SpecError(f"There is no engine {engine!r}; the engines are {', '.join(ENGINES)}.")
     if not isinstance(sweep, Sweep):
@@ -129,6 +137,7 @@ def _carried_out(
             kept = work.collect(journal.finished, work.baselines(backend))
             save(work.dataset(*kept, {**attrs, "complete": False}), store, overwrite=True)
         raise
+    tell_not_finite(work, values, baselines, attrs)
     attrs |= {"seconds": round(time.perf_counter() - started, 3), "complete": True}
     dataset = work.dataset(values, baselines, attrs)
     if store is not None and journal is not None:

@@ -10,7 +10,7 @@ from tlkit.engine.gradient import GradientBackend, refuse_estimates
 from tlkit.engine.journal import Journal
 from tlkit.engine.packed_values import PackedBackend
 from tlkit.engine.reference_values import ReferenceBackend
-from tlkit.engine.refusals import check_interventions, check_prompts
+from tlkit.engine.refusals import check_interventions, check_prompts, check_somewhere
 from tlkit.engine.route import route_of
 from tlkit.engine.sequences import Sequences
 from tlkit.engine.values import Backend, Job, Progress
@@ -54,6 +54,7 @@ class Work:
         given = Condition("given", sweep.given)
         self.given = [compiler.work_out(given, i) for i in examples] if sweep.given else None
         check_interventions(self.parts, self.sequences, self.interventions)
+        check_somewhere(self.sequences, self.conditions, self.worked)
 
     def compiler(self, *, trusting: bool = True) -> Compiler:
         """What works conditions out; one that trusts nothing runs also what changes nothing."""

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+_MALFORMED = (KeyError, TypeError, IndexError, AttributeError, ZeroDivisionError, OverflowError)
+"""What libraries run into when a file's header says what cannot be."""
+
 
 @dataclass(frozen=True)
 class Place:
@@ -32,8 +35,12 @@ class Place:
 
     @classmethod
     def of_folder(cls, folder: Path, label: str | None = None, **options: Any) -> "Place":
-        """A folder on this machine; the hub is never asked."""
-        return cls(str(folder), label or str(folder), {"local_files_only": True, **options})
+        """A folder on this machine; the hub is never asked, and no code in it is run unasked.
+
+        Without a word on code, transformers would ask on the terminal whether to run it.
+        """
+        settled = {"local_files_only": True, "trust_remote_code": False}
+        return cls(str(folder), label or str(folder), {**settled, **options})
 
     @classmethod
     def of_gguf(cls, file: Path, label: str | None = None) -> "Place":
@@ -92,7 +99,8 @@ def gguf_read_once(place: Place) -> Iterator[None]:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return " ".join(lines[: 2 if lines[0].endswith(":") else 1]).strip().rstrip(".")
 
 
 def load_config(place: Place) -> Any:
@@ -104,16 +112,8 @@ def load_config(place: Place) -> Any:
     from transformers import AutoConfig
 
     try:
-        return AutoConfig.from_pretrained(place.name, **place.options)
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        ImportError,
-        AttributeError,
-        RuntimeError,
-    ) as error:
+        return AutoConfig.from_pretrained(place.name, **place.options)  # nosec B615: pinned, in options
+    except Exception as error:  # transformers raises whatever a strange value runs into
         raise SpecError(
             f"The config of {place.label} cannot be read: {_first_line(error)}."
         ) from error
@@ -160,7 +160,7 @@ def load_model(
     if config is not None:
         more["config"] = config
     try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(  # nosec B615: pinned, in options
             place.name,
             dtype=dtype,
             attn_implementation="eager",
@@ -168,8 +168,15 @@ def load_model(
             **place.options,
             **more,
         )
-    except (SafetensorError, EOFError, OSError, RuntimeError, ValueError) as error:
+    except (SafetensorError, EOFError, OSError, RuntimeError, ValueError, *_MALFORMED) as error:
         raise SpecError(f"{place.label} cannot be loaded: {_first_line(error)}.") from error
+    except Exception as error:
+        if type(error).__name__ != "UnpicklingError":
+            raise
+        raise SpecError(
+            f"{place.label} cannot be loaded: its .bin file holds more than weights, and nothing "
+            f"else of it is read; convert it to safetensors where you trust it."
+        ) from error
     model, report = loaded
     missing = sorted(report["missing_keys"])
     if missing:

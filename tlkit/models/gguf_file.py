@@ -13,6 +13,8 @@ from tlkit.errors import SpecError
 _SCALARS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
 _STRING, _ARRAY = 8, 9
 _VERSIONS = (2, 3)
+_MOST_AXES = 8  # of a tensor; the format itself knows 4
+_DEEPEST = 4  # arrays within arrays; no file needs more than one
 
 
 @dataclass(frozen=True)
@@ -57,17 +59,19 @@ class _Cursor:
         self.at += length
         return value
 
-    def value(self, kind: int) -> Any:
+    def value(self, kind: int, depth: int = 0) -> Any:
         if kind == _STRING:
             return self.text()
         if kind == _ARRAY:
-            return self._array()
+            return self._array(depth + 1)
         if kind not in _SCALARS:
             raise struct.error(f"unknown value type {kind}")
         return self.scalar(_SCALARS[kind])
 
-    def _array(self) -> int:
+    def _array(self, depth: int) -> int:
         """Pass over an array, and give its length."""
+        if depth > _DEEPEST:
+            raise struct.error("arrays within arrays")
         kind, length = self.scalar("I"), self.scalar("Q")
         if kind in _SCALARS:
             self.at += length * struct.calcsize(_SCALARS[kind])
@@ -76,7 +80,7 @@ class _Cursor:
                 self.at += 8 + struct.unpack_from("<Q", self.data, self.at)[0]
         else:
             for _ in range(length):
-                self.value(kind)
+                self.value(kind, depth)
         if self.at > len(self.data):
             raise struct.error("an array runs past the end")
         return length
@@ -87,7 +91,10 @@ def _tensors(cursor: _Cursor, count: int) -> dict[str, tuple[tuple[int, ...], in
     tensors = {}
     for _ in range(count):
         name = cursor.text()
-        shape = tuple(cursor.scalar("Q") for _ in range(cursor.scalar("I")))
+        axes = cursor.scalar("I")
+        if axes > _MOST_AXES:
+            raise struct.error("a tensor of many axes")
+        shape = tuple(cursor.scalar("Q") for _ in range(axes))
         tensors[name] = (shape, cursor.scalar("I"), cursor.scalar("Q"))
     return tensors
 
@@ -145,15 +152,26 @@ def _read(cursor: _Cursor, path: Path) -> GgufHead:
         raise SpecError(
             f"{path} is a damaged or cut GGUF file: its header does not end; fetch it again."
         ) from None
-    alignment = max(int(values.get("general.alignment", 32)), 1)
+    alignment, parts = (
+        _whole(values, name, usual, path)
+        for name, usual in (("general.alignment", 32), ("split.count", 1))
+    )
     start = -(-cursor.at // alignment) * alignment
     _all_inside(path, len(cursor.data), start, tensors)
-    if int(values.get("split.count", 1)) > 1:
+    if parts > 1:
         raise SpecError(
-            f"{path} is one part of {values['split.count']}; join the parts into one file first "
+            f"{path} is one part of {parts}; join the parts into one file first "
             f"(llama-gguf-split --merge)."
         )
     return GgufHead(values, {name: shape for name, (shape, _, _) in tensors.items()})
+
+
+def _whole(values: dict[str, Any], name: str, usual: int, path: Path) -> int:
+    """A number of the metadata, from 1 on."""
+    value = values.get(name, usual)
+    if not isinstance(value, int) or not 0 <= value < 2**31:
+        raise SpecError(f"{path} says {name} = {value!r:.40}, which cannot be; fetch it again.")
+    return max(value, 1)
 
 
 def _all_inside(

@@ -119,6 +119,7 @@ def _hook(source: Source, request: Request) -> "TransformerBridge":
 
 def _adopt(source: Source, request: Request) -> "TransformerBridge":
     """Take a TransformerLens model that a user made themselves."""
+    from tlkit.models.finite import check_finite
     from tlkit.models.objects import check_object, move
     from tlkit.models.tokenizers import given_tokenizer, no_tokenizer
     from tlkit.models.wrap import attach_tokenizer, with_padding
@@ -140,6 +141,7 @@ def _adopt(source: Source, request: Request) -> "TransformerBridge":
         tokenizer = bridge.tokenizer
     check_object(bridge.original_model, source.label)
     move(bridge.original_model, request.dtype, request.device)
+    check_finite(bridge.original_model, source.label)
     attach_tokenizer(bridge, with_padding(tokenizer))
     remember(bridge, ModelInfo.of(bridge, source=source.label))
     return bridge.eval().requires_grad_(request.requires_grad)

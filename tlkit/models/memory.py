@@ -16,6 +16,8 @@ _CGROUPS = (
     ),
 )
 _STATISTICS = ("/sys/fs/cgroup/memory.stat", "/sys/fs/cgroup/memory/memory.stat")
+MOST_LAYERS = 1_000
+"""Blocks; the deepest models that are known have some 200."""
 MARGIN = 1.1  # buffers, the tokenizer and what loading holds for a moment
 
 
@@ -52,12 +54,27 @@ def available_memory(device: str = "cpu") -> int | float:
 
 
 def on_meta(config: Any, trust_remote_code: bool = False) -> "torch.nn.Module":
-    """Build a model without memory for its weights, to ask it for shapes and sizes."""
+    """Build a model without memory for its weights, to ask it for shapes and sizes.
+
+    Raises:
+        SpecError: The config describes no model, or one of absurd depth, whose modules alone
+            would fill the memory.
+    """
     import torch
     from transformers import AutoModelForCausalLM
 
-    with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+    layers = getattr(config.get_text_config(), "num_hidden_layers", 1)
+    if not isinstance(layers, int) or not 0 < layers <= MOST_LAYERS:
+        raise SpecError(
+            f"The config says that the model has {layers!r} layers; it is damaged, or is meant to "
+            f"do harm (most that is taken: {MOST_LAYERS:,})."
+        )
+    try:
+        with torch.device("meta"):
+            return AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+    except Exception as error:  # transformers raises whatever a strange value runs into
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise SpecError(f"The config describes no model that can be built: {said}.") from error
 
 
 def weight_bytes(skeleton: "torch.nn.Module", dtype: "torch.dtype") -> int:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tlkit.errors import SpecError
 from tlkit.models.families import check_family, check_kind, check_quantisation
+from tlkit.models.finite import check_finite
 from tlkit.models.keywords import Request
 from tlkit.models.sources import Source
 from tlkit.models.tokenizers import (
@@ -65,6 +66,7 @@ def from_object(source: Source, request: Request) -> Prepared:
         tokenizer = _tokenizer_of(model)
     check_vocabulary(tokenizer, model.get_input_embeddings().weight.shape[0], source.label)
     move(model, request.dtype, request.device)
+    check_finite(model, source.label)
     return Prepared(model.eval(), tokenizer, getattr(model.config, "_commit_hash", None))
 
 

@@ -13,6 +13,7 @@ from tlkit.models.families import (
     unsupported,
 )
 from tlkit.models.files import Place, gguf_read_once, load_config, load_model, place_tokenizer
+from tlkit.models.finite import check_finite
 from tlkit.models.gguf_file import GgufHead, read_head
 from tlkit.models.hub import find_on_hub, has_tokenizer
 from tlkit.models.keywords import Request
@@ -61,6 +62,7 @@ def _load(place: Place, request: Request, revision: str | None) -> Prepared:
         )
     if request.adapter is not None:
         model = merge_adapter(model, request.adapter, place.label)
+    check_finite(model, place.label)
     return Prepared(model, tokenizer, revision)
 
 
@@ -70,9 +72,9 @@ def from_folder(
     """Load a model folder as transformers' `save_pretrained` writes it."""
     label = label or str(folder)
     check_raw_config(check_folder(folder), label, request.trust_remote_code)
+    check_weights(folder)
     if request.tokenizer is None:
         check_tokenizer_files(folder)
-    check_weights(folder)
     place = Place.of_folder(folder, label, trust_remote_code=request.trust_remote_code)
     return _load(place, request, revision)
 
@@ -91,7 +93,10 @@ def _check_head(head: GgufHead, file: Path) -> None:
     if family not in {*GGUF_SUPPORTED_ARCHITECTURES, *GGUF_ARCHS}:
         raise unsupported(family or "model of no named family", str(file))
     scaling = head.values.get(f"{family}.rope.scaling.type", "none")
-    factor = float(head.values.get(f"{family}.rope.scaling.factor", 1.0))
+    try:
+        factor = float(head.values.get(f"{family}.rope.scaling.factor", 1.0))
+    except (TypeError, ValueError):
+        raise SpecError(f"{file} has a rotary scaling factor that is no number.") from None
     if any("rope_factors" in name for name in head.shapes) or (scaling != "none" and factor != 1.0):
         raise SpecError(
             f"{file} scales its rotary positions ({scaling}, {factor:g}), which transformers does "

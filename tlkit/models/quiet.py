@@ -43,6 +43,19 @@ def _no_bars() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _no_telemetry() -> Iterator[None]:
+    """Let the hub's library say of this machine no more than a request needs."""
+    from huggingface_hub import constants
+
+    before = constants.HF_HUB_DISABLE_TELEMETRY
+    constants.HF_HUB_DISABLE_TELEMETRY = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_DISABLE_TELEMETRY = before
+
+
+@contextlib.contextmanager
 def _torch_state() -> Iterator[None]:
     import torch
 
@@ -91,14 +104,14 @@ def untouched(*, bars: bool = False) -> Iterator[None]:
 
     Covers random generators, default dtype, grad mode, threads, warning filters, environment and
     log levels, also when the body imports transformers or TransformerLens for the first time. What
-    importing PyTorch itself sets up stays.
+    importing PyTorch itself sets up stays. The hub is told nothing that it need not know.
 
     Args:
         bars: Whether transformers and the hub may draw their progress bars.
     """
     import torch  # noqa: F401
 
-    with warnings.catch_warnings(), _environment(), _numpy_and_python_rng():
+    with warnings.catch_warnings(), _environment(), _numpy_and_python_rng(), _no_telemetry():
         warnings.simplefilter("ignore")
         with _log_levels(), _torch_state(), contextlib.nullcontext() if bars else _no_bars():
             yield

@@ -31,13 +31,14 @@ _ITEM_BITS = {
     "C64": 64, "F4": 4,
 }  # fmt: skip
 _LONGEST_HEADER = 100_000_000  # bytes, the limit of the safetensors format
+_MOST_AXES = 8  # of a weight: the product of a long list of sizes would take for ever
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object, or say which file is not one."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, UnicodeDecodeError):
+    except (ValueError, RecursionError):
         raise SpecError(f"{path} is not readable as JSON; fetch it again.") from None
     if not isinstance(value, dict):
         raise SpecError(f"{path} should hold a JSON object and holds something else.")
@@ -93,7 +94,8 @@ def safetensors_entries(path: Path) -> dict[str, Entry]:
         header = json.loads(raw)
         header.pop("__metadata__", None)
         entries = {name: _entry(told, 8 + length) for name, told in header.items()}
-    except (ValueError, AttributeError, KeyError, TypeError, IndexError):
+    except (ValueError, AttributeError, KeyError, TypeError, IndexError, ArithmeticError,
+            RecursionError):  # fmt: skip
         raise SpecError(f"{path} has a damaged safetensors header; fetch it again.") from None
     whole = max((entry.end for entry in entries.values()), default=8 + length)
     if size != whole:
@@ -104,9 +106,11 @@ def safetensors_entries(path: Path) -> dict[str, Entry]:
 
 def _entry(told: dict[str, Any], data: int) -> Entry:
     start, end = told["data_offsets"]
-    shape = tuple(int(length) for length in told["shape"])
+    shape = tuple(told["shape"])
     bits = _ITEM_BITS.get(told["dtype"])
-    if not 0 <= start <= end or (bits is not None and end - start != prod(shape) * bits // 8):
+    if len(shape) > _MOST_AXES or any(type(n) is not int or n < 0 for n in (*shape, start, end)):
+        raise ValueError
+    if end < start or (bits is not None and end - start != prod(shape) * bits // 8):
         raise ValueError
     return Entry(str(told["dtype"]), shape, data + start, data + end)
 
@@ -126,8 +130,10 @@ def _check_shards(index: Path) -> None:
     if not isinstance(where, dict) or not where:
         raise SpecError(f"{index} has no weight_map; fetch it again.")
     folder = index.parent
-    for name in sorted(set(where.values())):
-        shard = folder / str(name)
+    for name in sorted({str(name) for name in where.values()}):
+        if Path(name).name != name or "\\" in name:
+            raise SpecError(f"{index} names {name!r}, which is no file of its own folder.")
+        shard = folder / name
         if not shard.is_file():
             raise SpecError(f"{index.name} names {name}, which is not in {folder}; fetch it again.")
         if shard.suffix != ".safetensors":

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from tlkit.errors import SpecError
+from tlkit.results.disk import writing
 
 
 def write_page(path: str | Path, text: str) -> Path:
@@ -22,8 +23,9 @@ def write_bytes(path: Path, body: bytes) -> Path:
         raise SpecError(f"The folder {path.parent} does not exist: make it first.")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_bytes(body)
-        temporary.replace(path)
+        with writing(path):
+            temporary.write_bytes(body)
+            temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
     return path

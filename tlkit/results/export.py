@@ -10,6 +10,7 @@ import pandas as pd
 import xarray as xr
 
 from tlkit.errors import SpecError
+from tlkit.results.disk import writing
 
 
 def to_frame(ds: xr.Dataset, variables: Sequence[str] | None = None) -> pd.DataFrame:
@@ -53,8 +54,9 @@ def to_csv(
     frame = to_frame(ds, variables)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        frame.to_csv(temporary, index=False)
-        temporary.replace(path)
+        with writing(path):
+            frame.to_csv(temporary, index=False)
+            temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
     return path

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
 import xarray as xr
 
 from tlkit.errors import SpecError
+from tlkit.results.blocks import BLOCKS, OPENED, Sound, block_sums, encoding, sound
+from tlkit.results.disk import writing
+from tlkit.results.locking import held
 from tlkit.results.schema import SCHEMA_VERSION
 
 CHECKSUMS = "checksums"
 """The attribute of a store with one SHA-256 a variable, and one for the attributes."""
+
+
+class DamagedError(SpecError):
+    """A store that is not what was saved."""
 
 
 def save(ds: xr.Dataset, path: str | Path, *, overwrite: bool = False) -> Path:
@@ -27,18 +36,34 @@ def save(ds: xr.Dataset, path: str | Path, *, overwrite: bool = False) -> Path:
         overwrite: replace a store that is already there.
 
     Raises:
-        SpecError: another ending, something in the way, or values of another type.
+        SpecError: another ending, something in the way, values of another type, or another
+            process that works on the store.
+        EngineError: the disk did not take it; what was there before still is.
     """
     if not isinstance(ds, xr.Dataset):
         raise SpecError(f"save keeps a Dataset, such as tk.run gives; got a {type(ds).__name__}.")
     path = Path(path)
     _check_target(path, overwrite)
-    attrs = {**ds.attrs, "schema_version": ds.attrs.get("schema_version", SCHEMA_VERSION)}
-    stored = _encoded(ds.assign_attrs(attrs))
-    stored.attrs[CHECKSUMS] = json.dumps(_checksums(stored))
+    with held(path):
+        settle(path)
+        _check_target(path, overwrite)
+        attrs = {**ds.attrs, "schema_version": ds.attrs.get("schema_version", SCHEMA_VERSION)}
+        stored = _encoded(ds.assign_attrs(attrs))
+        sums, blocks = json.dumps(_checksums(stored)), json.dumps(block_sums(stored))
+        stored.attrs |= {CHECKSUMS: sums, BLOCKS: blocks}
+        with writing(path):
+            _replace(stored, path)
+    return path
+
+
+def _replace(stored: xr.Dataset, path: Path) -> None:
+    """Write a store beside its place, then move it there."""
     temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}-", suffix=".tmp", dir=path.parent))
     try:
-        stored.to_zarr(temporary / "new", mode="w-", zarr_format=3, consolidated=False)
+        stored.to_zarr(
+            temporary / "new", mode="w-", zarr_format=3, consolidated=False,
+            encoding=encoding(stored),
+        )  # fmt: skip
         if path.exists():
             path.rename(temporary / "old")
         (temporary / "new").rename(path)
@@ -46,7 +71,29 @@ def save(ds: xr.Dataset, path: str | Path, *, overwrite: bool = False) -> Path:
         if (temporary / "old").exists() and not path.exists():
             (temporary / "old").rename(path)
         shutil.rmtree(temporary, ignore_errors=True)
-    return path
+
+
+def _left(path: Path) -> list[Path]:
+    """What saves of this path that were killed left beside it."""
+    return sorted(path.parent.glob(f".{glob.escape(path.name)}-{'?' * 8}.tmp"))
+
+
+def settle(path: Path) -> None:
+    """Finish or undo what a killed save left; for one who holds the store.
+
+    A save that was killed between its two renames has moved the old store away and not yet the new
+    one there: the new one is whole then, and goes there.
+    """
+    for temporary in _left(path):
+        for part in ("new", "old"):
+            if (temporary / "old").is_dir() and (temporary / part).is_dir() and not path.exists():
+                (temporary / part).rename(path)
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def salvage(path: Path, wanted: tuple[str, ...]) -> Sound | None:
+    """What is sound in a damaged store (see `tlkit.results.blocks.sound`)."""
+    return sound(path, _checksums, wanted)
 
 
 def open(path: str | Path) -> xr.Dataset:
@@ -56,26 +103,32 @@ def open(path: str | Path) -> xr.Dataset:
         SpecError: nothing there, not one of ours, a newer format, or damage.
     """
     path = Path(path)
+    _wait_for(path)
     if not path.exists():
         raise SpecError(f"There are no results at {path}: check the path.")
     if not (path / "zarr.json").is_file():
         raise SpecError(f"{path} is no saved result: it has no zarr.json file.")
     try:
-        with xr.open_zarr(
-            path,
-            consolidated=False,
-            chunks=None,
-            mask_and_scale=False,
-            decode_times=False,
-            decode_timedelta=False,
-        ) as store:
+        with xr.open_zarr(path, **OPENED) as store:
             ds = store.load()
     except Exception as error:  # zarr raises whatever the damaged part runs into
-        raise SpecError(
+        raise DamagedError(
             f"{path} is damaged and cannot be read ({type(error).__name__}): run it again, "
             f"or restore a copy."
         ) from error
     return _decoded(_verified(ds, path))
+
+
+def _wait_for(path: Path) -> None:
+    """A store that is being replaced is away for a moment; one whose save was killed comes back."""
+    for _ in range(20):
+        if path.exists() or not _left(path):
+            return
+        try:
+            with held(path):
+                settle(path)
+        except SpecError:  # its writer is alive
+            time.sleep(0.02)
 
 
 def _check_target(path: Path, overwrite: bool) -> None:
@@ -136,6 +189,7 @@ def _verified(ds: xr.Dataset, path: Path) -> xr.Dataset:
             f"{path} has schema version {version} and this tlkit reads up to "
             f"{SCHEMA_VERSION}: update tlkit."
         )
+    ds.attrs.pop(BLOCKS, None)
     try:
         expected = dict(json.loads(ds.attrs.pop(CHECKSUMS)))
     except (TypeError, ValueError):
@@ -145,7 +199,7 @@ def _verified(ds: xr.Dataset, path: Path) -> xr.Dataset:
     found = _checksums(ds)
     wrong = sorted(n for n in expected.keys() | found.keys() if expected.get(n) != found.get(n))
     if wrong:
-        raise SpecError(
+        raise DamagedError(
             f"{path} is damaged: {', '.join(wrong)} is not what was saved; run it again, "
             f"or restore a copy."
         )

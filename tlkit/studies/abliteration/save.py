@@ -9,6 +9,7 @@ from tlkit.errors import SpecError
 from tlkit.models.bridge import Parts, unbridged
 from tlkit.models.info import info
 from tlkit.models.streamed import need_memory
+from tlkit.results.disk import writing
 from tlkit.results.provenance import provenance
 from tlkit.studies.abliteration.bake import Baked
 
@@ -73,6 +74,8 @@ def save(edited: Any, folder: str | Path, *, result: Any = None, overwrite: bool
     model = edited.model if isinstance(edited, Baked) else edited
     need_memory(model, "save", "copy its folder instead")
     path = checked_folder(folder, overwrite=overwrite)
+    if _replaced(path).is_dir() and not path.exists():
+        _replaced(path).rename(path)  # a save that was killed between its two renames
     if isinstance(edited, Baked) and not edited.tensors_in_place:
         raise SpecError("This edit was undone; bake again, and save before undo().")
     card = _card(edited, model, result)
@@ -80,18 +83,31 @@ def save(edited: Any, folder: str | Path, *, result: Any = None, overwrite: bool
     partial = path.with_name(path.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
-        with unbridged(model, Parts(model).swaps) as hf:
+        with writing(path), unbridged(model, Parts(model).swaps) as hf:
             saved: Any = hf
             saved.save_pretrained(partial)
         if model.tokenizer is not None:
             model.tokenizer.save_pretrained(partial)
         (partial / "README.md").write_text(card, encoding="utf-8")
-        if path.is_dir():
-            shutil.rmtree(path)
-        partial.rename(path)
+        _take_place(partial, path)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return path
+
+
+def _take_place(partial: Path, path: Path) -> None:
+    """Put a whole folder where another may be, which is away only until the new one is there."""
+    old = _replaced(path)
+    shutil.rmtree(old, ignore_errors=True)
+    if path.is_dir():
+        path.rename(old)
+    partial.rename(path)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _replaced(path: Path) -> Path:
+    """Where a folder lies for the moment in which another one takes its place."""
+    return path.with_name(path.name + ".replaced")
 
 
 def _card(edited: Any, model: Any, result: Any) -> str:

@@ -1,6 +1,7 @@
 """Activations of prompts at every layer, streamed to disk a batch of prompts at a time."""
 
 import hashlib
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ from tlkit.engine.packed_values import DEFAULT_BUDGET
 from tlkit.engine.route import route_of
 from tlkit.engine.sequences import Sequences
 from tlkit.engine.states import states
-from tlkit.errors import SpecError
+from tlkit.errors import SpecError, warn
 from tlkit.models.bridge import Parts
 from tlkit.models.info import info
 from tlkit.prompts.prompts import Prompts
+from tlkit.results.disk import writing
 
 Progress = Callable[[int, int], None]
 FEATURES = ("cp", "last", "mean")
@@ -72,14 +74,19 @@ class Activations:
                     f"{self.folder} holds other files; give the store a folder of its own."
                 )
             self.folder.mkdir(parents=True, exist_ok=True)
-            group = zarr.create_group(self.folder, attributes={"key": key, "done": 0})
+            group = zarr.create_group(self.folder, attributes={"key": key, "done": 0, "sums": {}})
             shape = (self.parts.n_layers, len(self.prompts), self.places, self.parts.d_model)
             chunk = (1, min(BATCH, shape[1]), *shape[2:])
             for site in self.sites:
                 group.create_array(site, shape=shape, chunks=chunk, dtype="float32")
             return group
-        group = zarr.open_group(self.folder, mode="r+")
-        kept = group.attrs.get("key")
+        try:
+            group = zarr.open_group(self.folder, mode="r+")
+            kept = group.attrs.get("key")
+        except Exception as error:  # zarr raises whatever the damaged part runs into
+            raise SpecError(
+                f"{self.folder} is damaged and cannot be read ({type(error).__name__}): delete it."
+            ) from error
         if kept != key:
             raise SpecError(_difference(self.folder, kept, key))
         return group
@@ -98,21 +105,52 @@ class Activations:
         """Prompts whose activations are there."""
         return int(self._arrays.attrs["done"])
 
+    @property
+    def _sums(self) -> dict[str, int]:
+        """A checksum for each batch that is there; older stores have none and are read again."""
+        return dict(self._arrays.attrs.get("sums", {}))  # type: ignore[arg-type]
+
     def fill(self, progress: Progress | None = None) -> None:
         """Run the model on the prompts that are not there yet.
 
         Args:
             progress: Called with (prompts done, prompts in all).
         """
-        count, step = len(self.prompts), self._step()
-        while self.done < count:
-            first = self.done
-            last = min(count, first + step)
-            for site, values in self._read(self.prompts[first:last]).items():
-                self._arrays[site][:, first:last] = values
-            self._arrays.attrs["done"] = last  # after the values: what is counted is there
-            if progress:
-                progress(last, count)
+        count = len(self.prompts)
+        damaged = [first for first in range(0, self.done, BATCH) if not self._is_sound(first)]
+        if damaged:
+            warn(
+                f"{self.folder} was damaged: the activations of {len(damaged)} batches of prompts "
+                f"are not what was kept, and are read again."
+            )
+        with writing(self.folder, "What was finished before is kept."):
+            for first in damaged:
+                self._fill(first, min(self.done, first + BATCH))
+            while self.done < count:
+                self._fill(self.done, min(count, self.done + self._step()))
+                if progress:
+                    progress(self.done, count)
+
+    def _fill(self, first: int, last: int) -> None:
+        """Run the model on prompts, and keep what it gives with a checksum for each batch."""
+        values, sums = self._read(self.prompts[first:last]), dict(self._sums)
+        for start in range(first, last, BATCH):
+            stop = min(last, start + BATCH)
+            own = {site: rows[:, start - first : stop - first] for site, rows in values.items()}
+            for site, rows in own.items():
+                self._arrays[site][:, start:stop] = rows
+            sums[str(start)] = _checksum(own)
+        # After the values: what is counted is there.
+        self._arrays.attrs.update({"sums": sums, "done": max(last, self.done)})
+
+    def _is_sound(self, first: int) -> bool:
+        """Whether a batch on disk is what was written there."""
+        last = min(self.done, first + BATCH)
+        try:
+            found = {site: np.asarray(self._arrays[site][:, first:last]) for site in self.sites}
+        except Exception:  # zarr raises whatever the damaged part runs into
+            return False
+        return self._sums.get(str(first)) == _checksum(found)
 
     def _step(self) -> int:
         """Prompts at once: a chunk on disk, or many of them where each pass reads all weights."""
@@ -144,6 +182,14 @@ class Activations:
     def layer(self, site: str, layer: int) -> np.ndarray:
         """One layer of a site, ``[prompt, place, d_model]``, read from disk."""
         return np.asarray(self._arrays[site][layer])
+
+
+def _checksum(values: dict[str, np.ndarray]) -> int:
+    """The CRC-32 of all sites' values."""
+    total = 0
+    for site in sorted(values):
+        total = zlib.crc32(np.ascontiguousarray(values[site]).tobytes(), total)
+    return total
 
 
 def folder_of(store: Path, name: str) -> Path:

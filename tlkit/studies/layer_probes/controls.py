@@ -58,7 +58,8 @@ def _model(name: str) -> Any:
     if name == "length":
         return pipeline("logistic")
     # Also words of one letter and signs, so that no prompt is without a word.
-    return make_pipeline(CountVectorizer(token_pattern=r"\w+|[^\w\s]"),
+    words = r"\w+|[^\w\s]"
+    return make_pipeline(CountVectorizer(token_pattern=words),
                          LogisticRegression(max_iter=5000))  # fmt: skip
 
 

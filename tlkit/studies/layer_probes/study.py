@@ -14,6 +14,7 @@ from tlkit.errors import SpecError
 from tlkit.models.bridge import Parts
 from tlkit.models.info import info
 from tlkit.prompts.prompts import Prompts
+from tlkit.results.locking import held
 from tlkit.results.provenance import provenance
 from tlkit.results.schema import build
 from tlkit.studies.layer_probes.activations import Activations, bytes_on_disk, folder_of
@@ -66,9 +67,10 @@ def run(
     found, about = dict[str, Probed](), list[dict[str, str]]()
     with _folder(store) as folder:
         for name, source in models.items():
-            found[name] = _one_model(
-                loaded(source), study, folder_of(folder, name), about, progress
-            )
+            own = folder_of(folder, name)
+            own.parent.mkdir(parents=True, exist_ok=True)
+            with held(own):
+                found[name] = _one_model(loaded(source), study, own, about, progress)
     making = study.making
     attrs = provenance(
         None, engine="packed", study="layer_probes", seed=making.seeds[0],

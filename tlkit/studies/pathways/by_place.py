@@ -160,5 +160,6 @@ def words_of(texts: Sequence[str]) -> np.ndarray:
     """A bag of words of each text: counts, ``[text, word]``."""
     from sklearn.feature_extraction.text import CountVectorizer
 
-    counted: Any = CountVectorizer(token_pattern=r"\w+|[^\w\s]").fit_transform(texts)
+    words = r"\w+|[^\w\s]"
+    counted: Any = CountVectorizer(token_pattern=words).fit_transform(texts)
     return np.asarray(counted.toarray(), dtype=np.float64)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from tlkit.engine.refusals import check_seed
 from tlkit.errors import SpecError
 from tlkit.studies.pathways.group import Probing
 from tlkit.studies.probes import STRENGTH
@@ -127,6 +128,8 @@ class Settings:
         return self._numbers()
 
     def _numbers(self) -> "Settings":
+        for seed in (self.seed, *self.seeds):
+            check_seed(seed)
         if self.folds < 2 or not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise SpecError("Probes need at least 2 folds, and seeds that differ.")
         if self.min_examples < 2:

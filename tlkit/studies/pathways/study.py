@@ -1,5 +1,6 @@
 """`tk.pathways.run`: answers, probes, knockouts and patches on sets of questions."""
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -8,11 +9,12 @@ from typing import Any
 
 from tlkit.engine.budget import bytes_of
 from tlkit.engine.route import route_of
-from tlkit.engine.saved import remove
+from tlkit.engine.saved import checked_store, remove
 from tlkit.errors import SpecError
 from tlkit.models.bridge import Parts
 from tlkit.models.streamed import need_memory
-from tlkit.results.files import save
+from tlkit.results.files import save, settle
+from tlkit.results.locking import held
 from tlkit.results.provenance import provenance
 from tlkit.studies.pathways.one_set import study_one
 from tlkit.studies.pathways.part import Part
@@ -75,10 +77,22 @@ def run(
     models = (several := models_of(model)) or {"": model}
     _check(models, named, settings, engine)
     most = bytes_of(budget)
-    if overwrite and store is not None:
-        remove(Path(store))
-    study = _Study(named, settings, list(several), store)
-    before = finished(store, settings, named, list(several))
+    kept = None if store is None else checked_store(Path(store))
+    with contextlib.nullcontext() if kept is None else held(kept):
+        if overwrite and kept is not None:
+            remove(kept)
+        study = _Study(named, settings, list(several), kept)
+        return _carried_out(study, models, engine, most, stages)
+
+
+def _carried_out(
+    study: "_Study", models: Mapping[str, Any], engine: str, most: int | None, stages: Told | None
+) -> Any:
+    """A checked study, model by model, from what its store has on."""
+    named, settings, several = study.named, study.settings, study.several
+    if study.store is not None:
+        settle(study.store)
+    before = finished(study.store, settings, named, several)
     for name, source in models.items():
         there = before.get(name)
         if several and there and there.complete(named, settings):
@@ -119,7 +133,7 @@ class _Study:
 
     def __init__(
         self, named: Mapping[str, Asked], settings: Settings, several: list[str],
-        store: str | Path | None,
+        store: Path | None,
     ) -> None:  # fmt: skip
         self.named, self.settings, self.several, self.store = named, settings, several, store
         self.started = time.perf_counter()
