@@ -225,8 +225,9 @@ def events_of(work, name):
     def counted():
         seen = []
         sys.addaudithook(
-            lambda event, given: seen.append(event)
-            if event in EVENTS and name in str(given[0]) else None
+            lambda event, given: (
+                seen.append(event) if event in EVENTS and name in str(given[0]) else None
+            )
         )
         work()
         os.write(writer, str(len(seen)).encode())
@@ -255,7 +256,7 @@ def saves(folder, kills, dice):
         if not attempt(replace, store.name, event=event):
             continue
         count["kills"] += 1
-    try:
+        try:
             found = tk.open(store)
             count["new" if "second" in found.attrs else "old"] += 1
             count["lost"] += not first.drop_attrs().equals(found.drop_attrs())
