@@ -72,6 +72,15 @@ def test_a_disk_that_is_full_at_the_end_costs_no_cell(swept, tmp_path, monkeypat
     assert swept.counted == []
 
 
+def test_a_kill_after_the_save_leaves_no_journal_for_good(swept, tmp_path, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "remove", lambda self: None)
+        swept.run(tmp_path / "map.zarr")
+    assert (tmp_path / "map.zarr.journal").exists()
+    swept.same(swept.run(tmp_path / "map.zarr"))
+    assert [path.name for path in tmp_path.iterdir()] == ["map.zarr"]
+
+
 def test_a_limit_on_the_size_of_files_is_told(swept, tmp_path):
     """The kernel's own refusal, not a stand-in for it."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)

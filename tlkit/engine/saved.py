@@ -87,6 +87,7 @@ def journal_of(store: Path, key: str, metrics: int) -> tuple[Journal | None, Any
     if dataset.attrs.get(KEY) != key:
         raise SpecError(_another(store))
     if dataset.attrs.get("complete", True):
+        path.unlink(missing_ok=True)  # left by a run that was killed between its last two steps
         return None, dataset
     return Journal(path, key, metrics), None
 
