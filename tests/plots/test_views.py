@@ -36,6 +36,20 @@ def test_one_swept_axis_is_a_curve():
     np.testing.assert_allclose(line.y, ds["effect"].values[0].mean(-1))
 
 
+def test_a_studys_map_of_one_column_is_a_curve(rng):
+    scores = rng.normal(size=(3, 2))
+
+    def drawn(positions):
+        values = {"candidate_score": (("layer", "pos"), scores[:, :positions], "log-odds")}
+        labels = {"layer": [0, 1, 2], "pos": list(range(-positions, 0))}
+        return plot(build(values, labels, {"study": "abliteration"}))
+
+    assert drawn(2).data[0].type == "heatmap"
+    curve = drawn(1).data[0]
+    assert curve.type == "scatter"
+    np.testing.assert_allclose(curve.y, scores[:, 0])
+
+
 def test_more_axes_ask_for_a_selection_and_take_it():
     ds = effects(("layer", "head", "pos"), (2, 3, 4))
     with pytest.raises(SpecError, match=r"layer .2., head .3., pos .4. and a picture has two"):

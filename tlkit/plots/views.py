@@ -176,7 +176,8 @@ def _usual(
         return dim if dim in data.dims and data.sizes[dim] > 1 else None
 
     common = {"example": example, "title": title, "panel": there(view.panel)}
-    if view.y is not None:
+    if view.y is not None and there(view.x):
         return heatmap(data, view.x, view.y, **common)
     common |= {"lines": there(view.lines), "dash": there(view.dash)}
-    return curve(data, view.x, one_scale=view.one_scale, **common)
+    # A map of one column is a curve.
+    return curve(data, view.y or view.x, one_scale=view.one_scale, **common)
