@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import log_loss, roc_auc_score
 
 from tlkit.studies.pathways import given, own_questions
 from tlkit.studies.pathways.comparing import auc_interval, paired_auc
@@ -46,6 +46,9 @@ def test_a_mixture_of_probes_beats_its_random_gate():
     assert auc["mop"] > 0.95
     assert auc["mop_random_gate"] < auc["mop"] - 0.1
     assert auc["mop_vanilla_experts"] > auc["mop_random_gate"]
+    loss = {name: log_loss(given_to.labels, values) for name, values in found.items()}
+    # Experts of a random division are two single probes, each of half of the data.
+    assert loss["mop"] < loss["probe"] < loss["mop_vanilla_experts"] - 0.01
     assert auc["reweighting"] >= auc["probe"] - 0.01
     names = given_to.groups
     test = paired_auc(found["mop"], found["mop_random_gate"], given_to.labels == 1, names, seed=0)
@@ -185,6 +188,15 @@ def test_every_detector_is_measured(task):
     for at, _ in enumerate(DETECTORS):
         own = scores[at, index].astype(np.float64)
         assert rows["detector_auc"][1][at] == pytest.approx(roc_auc_score(wrong, own), abs=1e-3)
+    logits = token_logits(task)
+    plain = {
+        "p_true": 1 - p_true(task), "logit_mean": [-row.mean() for row in logits],
+        "logit_min": [-min(row) for row in logits],
+    }  # fmt: skip
+    for name, values in plain.items():
+        own = scores[DETECTORS.index(name), index]
+        np.testing.assert_allclose(own, values, rtol=1e-5, err_msg=name)
+    assert any(len(row) > 1 and np.ptp(row) > 0.1 for row in logits)
     low, high = rows["detector_auc_low"][1], rows["detector_auc_high"][1]
     assert (low <= rows["detector_auc"][1]).all()
     assert (rows["detector_auc"][1] <= high).all()
