@@ -106,7 +106,9 @@ def _empty(names: list[str], columns: int, *, one_scale: bool) -> go.Figure:
 def _legend(columns: int) -> dict[str, Any]:
     if columns == 1:
         return {"x": 1.02, "y": 1, "xanchor": "left", "yanchor": "top"}
-    return {"orientation": "h", "x": 0.5, "xanchor": "center", "y": -0.22, "yanchor": "top"}
+    # At the figure's own edge, which keeps room for it: below the axis long tokens would reach it.
+    return {"orientation": "h", "x": 0.5, "xanchor": "center", "yref": "container", "y": 0.01,
+            "yanchor": "bottom"}  # fmt: skip
 
 
 def _level(band: str | None) -> float | None:
