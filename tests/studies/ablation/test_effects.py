@@ -10,6 +10,7 @@ import torch
 from transformer_lens.model_bridge.sources import build_bridge_from_module
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from tlkit.errors import TlkitWarning
 from tlkit.prompts.prompts import Prompts
 from tlkit.studies import ablation
 
@@ -228,7 +229,9 @@ def test_a_model_one_can_work_out(constant, engine):
 
 
 def test_a_prompt_of_one_token_has_no_loss(tiny_bridge):
-    ds = ablation.run(tiny_bridge("gpt2"), Prompts.from_tokens([[5], [5, 6]]), components="mlp_out")
+    prompts = Prompts.from_tokens([[5], [5, 6]])
+    with pytest.warns(TlkitWarning, match="the unchanged clean run of example 0"):
+        ds = ablation.run(tiny_bridge("gpt2"), prompts, components="mlp_out")
     assert np.isnan(ds["loss"].values[..., 0]).all()
     assert np.isnan(ds["loss_base"].values[0, 0])
     assert np.isfinite(ds["loss"].values[..., 1]).all()
