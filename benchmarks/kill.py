@@ -19,7 +19,7 @@ from pathlib import Path
 
 from timing import machine, say
 
-PAIRS, GROUP = 12, 400
+PAIRS, GROUP = 4, 400
 SHARES = (0.3, 0.65)
 
 

@@ -20,7 +20,7 @@ from tlkit.spec.sweeps import Condition, Sweep
 # The run-time type checker draws from `random` while hypothesis draws; nothing here does.
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 FAMILIES = ("llama3", "gptj", "mistral")
-BUDGETS = (30_000, "64KiB", "1GiB")
+BUDGETS = (40_000, "64KiB", "1GiB")
 quick = settings(
     max_examples=8,
     deadline=None,
