@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tlkit.engine.generating import generate, generated
+from tlkit.errors import SpecError
 from tlkit.models.bridge import unbridged
 from tlkit.prompts.prompts import Prompts
 from tlkit.spec.interventions import Ablate, Patch
@@ -99,3 +100,11 @@ def test_prompts_are_checked_before_anything(tiny_bridge):
 
     with pytest.raises(SpecError, match="Prompts are made with"):
         generate(tiny_bridge("llama3"), None, Condition("none"))
+
+
+def test_what_is_no_condition_is_told(tiny_bridge):
+    model = tiny_bridge("llama3")
+    prompts = Prompts.from_tokens([[5, 6, 7]])
+    for given in (None, Ablate(Site("mlp_out", layer=1))):
+        with pytest.raises(SpecError, match=r"A tk\.Condition says what is changed"):
+            generate(model, prompts, given)

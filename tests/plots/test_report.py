@@ -135,3 +135,9 @@ def test_a_click_sorts_a_table_by_number(tmp_path, look):
     assert seen.ask(first) == "9"
     seen.page.click("th")
     assert seen.ask(first) == "10"
+
+
+def test_a_mapping_is_headings_and_what_stands_under_them(tmp_path):
+    page = report({"What came out": "Nothing much."}, tmp_path / "page.html").read_text()
+    assert "What came out</h2>" in page
+    assert "Nothing much." in page

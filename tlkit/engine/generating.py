@@ -17,7 +17,7 @@ from tlkit.spec.sweeps import Condition
 def generate(
     model: Any,
     prompts: Any,
-    condition: Condition,
+    condition: Any,
     *,
     max_new_tokens: int = 16,
     on: Literal["clean", "corrupted"] = "clean",
@@ -32,7 +32,7 @@ def generate(
     Args:
         model: A loaded model.
         prompts: `tk.Prompts`.
-        condition: What is changed.
+        condition: What is changed: a `tk.Condition`.
         max_new_tokens: How many tokens are added; fewer where the model ends its answer.
         on: The run that is continued.
         steps: ``"prompt"``: only the prompt's positions are changed; ``"every"``: a site without
@@ -57,7 +57,7 @@ def generate(
 def generated(
     model: Any,
     prompts: Any,
-    condition: Condition,
+    condition: Any,
     *,
     max_new_tokens: int = 16,
     on: Literal["clean", "corrupted"] = "clean",
@@ -65,6 +65,12 @@ def generated(
 ) -> Iterator[tuple[int, int]]:
     """What `generate` gives, token by token as (prompt, token), prompt after prompt."""
     check_prompts(model, prompts)
+    if not isinstance(condition, Condition):
+        raise SpecError(
+            f"A tk.Condition says what is changed, such as tk.Condition('no MLP 3', "
+            f"(tk.Ablate(tk.Site('mlp_out', layer=3)),)), and tk.Condition('base') that nothing "
+            f"is; got {condition!r}."
+        )
     parts = Parts(model)
     sequences = Sequences(prompts, on)
     sequences.require(on)

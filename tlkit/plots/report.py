@@ -37,7 +37,7 @@ class Section:
 
 
 def report(
-    sections: Sequence[Any],
+    sections: Sequence[Any] | Mapping[str, Any],
     path: str | Path,
     title: str = "tlkit report",
     *,
@@ -47,7 +47,7 @@ def report(
     """Writes one self-contained page of sections.
 
     Args:
-        sections: `Section`s, or bare items as in a section.
+        sections: `Section`s, or bare items as in a section, or a mapping of headings to items.
         path: an `.html` file; one of that name is replaced.
         title: the page's heading.
         created: the date on the page; now when not said. All else follows from the input.
@@ -57,6 +57,8 @@ def report(
         SpecError: an item of an unknown kind, or a page over the limit.
     """
     made = _Page()
+    if isinstance(sections, Mapping):
+        sections = [Section(heading, [item]) for heading, item in sections.items()]
     titled = [s if isinstance(s, Section) else Section("", [s]) for s in sections]
     for index, section in enumerate(titled, start=1):
         made.add(section, f"section-{index}")
