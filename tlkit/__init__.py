@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tlkit.app.explore import explore
     from tlkit.engine.capture import capture
     from tlkit.engine.generating import generate
+    from tlkit.engine.on_ray import Ray
     from tlkit.engine.planning import Plan, plan
     from tlkit.engine.run import run
     from tlkit.errors import EngineError, SpecError, TlkitError
@@ -46,6 +47,7 @@ _HOME = {
     "tlkit.app.explore": ("explore",),
     "tlkit.engine.capture": ("capture",),
     "tlkit.engine.generating": ("generate",),
+    "tlkit.engine.on_ray": ("Ray",),
     "tlkit.engine.planning": ("Plan", "plan"),
     "tlkit.engine.run": ("run",),
     "tlkit.errors": ("EngineError", "SpecError", "TlkitError"),
@@ -95,6 +97,7 @@ __all__ = [
     "Probe",
     "Project",
     "Prompts",
+    "Ray",
     "ScaleEdges",
     "Site",
     "Skip",

@@ -1,5 +1,6 @@
 """The options that commands share, and the checks that need no model."""
 
+import importlib.util
 import os
 import re
 from collections.abc import Sequence
@@ -55,6 +56,18 @@ ResumeOption = Annotated[
 ]
 OverwriteOption = Annotated[
     bool, typer.Option("--overwrite", help="Replace what --out holds, if anything.")
+]
+ExecutorOption = Annotated[
+    Literal["ray"] | None,
+    typer.Option(
+        "--executor", help="Who runs it, if not this process: ray, whose cluster RAY_ADDRESS names."
+    ),
+]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(
+        "--workers", min=1, help="Of --executor ray; one per GPU, or per machine, if not given."
+    ),
 ]
 FieldsOption = Annotated[
     str | None,
@@ -114,6 +127,18 @@ def _check_store(path: Path) -> Path:
 def journal_of(store: Path) -> Path:
     """Where an unfinished run keeps what it has done."""
     return store.with_name(store.name + ".journal")
+
+
+def check_executor(executor: str | None, workers: int | None, engine: str) -> None:
+    """Refuse what workers cannot do, and an executor that is not installed."""
+    if executor is None:
+        if workers is not None:
+            raise SpecError("--workers says how many --executor ray has; give that, too.")
+        return
+    if engine not in ("packed", "reference"):
+        raise SpecError(f"--executor spreads --engine packed and reference, not {engine}.")
+    if importlib.util.find_spec("ray") is None:
+        raise SpecError("Ray is not installed: python -m pip install 'tlkit[ray]'.")
 
 
 def check_share(option: str, value: float) -> float:

@@ -10,6 +10,7 @@ from tlkit.cli.options import (
     DeviceOption,
     DtypeOption,
     EngineOption,
+    ExecutorOption,
     FieldsOption,
     JsonOption,
     ModelOption,
@@ -19,6 +20,7 @@ from tlkit.cli.options import (
     ResumeOption,
     SeedOption,
     StreamOption,
+    WorkersOption,
 )
 from tlkit.cli.output import Output
 from tlkit.cli.patch_request import Request
@@ -80,6 +82,8 @@ def patch(
     device: DeviceOption = None,
     stream: StreamOption = False,
     engine: EngineOption = "packed",
+    executor: ExecutorOption = None,
+    workers: WorkersOption = None,
     plan: PlanOption = False,
     as_json: JsonOption = False,
     resume: ResumeOption = False,
@@ -89,7 +93,7 @@ def patch(
     request = Request(
         _one_file(pairs_file, pairs), model, out, list(site or _usual(out)), by, metric, n, noise,
         chat, single_token, fields, audit, top, remainder, budget, seed, dtype, device, stream,
-        engine, plan, as_json, resume, overwrite,
+        engine, plan, as_json, resume, overwrite, executor, workers,
     )  # fmt: skip
     request.check()
     _patch(request)
@@ -120,7 +124,7 @@ def _patch(request: Request) -> None:
                     model, prompts, name, METRICS[request.metric](), **request.asked,
                     engine=request.engine, store=request.store, overwrite=request.overwrite,
                     budget=request.budget, audit=request.audit, seed=request.seed, **request.verify,
-                    progress=bar.stage(f"patching {name}"),
+                    progress=bar.stage(f"patching {name}"), executor=request.spread,
                 ))  # fmt: skip
         except KeyboardInterrupt:
             if not found or request.out is None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tlkit.cli.options import check_device, check_out, check_share, only_one
+from tlkit.cli.options import check_device, check_executor, check_out, check_share, only_one
 from tlkit.errors import SpecError
 from tlkit.studies.maps import second_axis
 
@@ -39,6 +39,8 @@ class Request:
     as_json: bool
     resume: bool
     overwrite: bool
+    executor: str | None
+    workers: int | None
 
     def check(self) -> None:
         """Refuse what cannot be, before a model is loaded."""
@@ -49,6 +51,7 @@ class Request:
             raise SpecError(
                 "--top and --remainder say what --engine verified runs; give that, too."
             )
+        check_executor(self.executor, self.workers, self.engine)
         for name in self.sites:
             second_axis(name, self.by)
         if self.resume and self.out is None:
@@ -83,3 +86,12 @@ class Request:
     def verify(self) -> dict[str, Any]:
         """How much of it is run exactly, where estimates rank the rest."""
         return {"top": self.top, "remainder": self.remainder}
+
+    @property
+    def spread(self) -> Any:
+        """Who runs it, if not this process."""
+        if self.executor is None:
+            return None
+        from tlkit.engine.on_ray import Ray
+
+        return Ray(workers=self.workers)

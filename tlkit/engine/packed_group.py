@@ -32,13 +32,17 @@ class PackedGroup:
         sequences: All token sequences.
         readings: What metrics read of the base run.
         examples: Which examples.
+        every: All edits of these examples, where their jobs come in several calls of `run`: what
+            they read is then recorded once and kept.
     """
 
     def __init__(
-        self, parts: Parts, sequences: Sequences, readings: Sequence[Reading], examples: range
-    ) -> None:
+        self, parts: Parts, sequences: Sequences, readings: Sequence[Reading], examples: range,
+        every: Sequence[Edit] | None = None,
+    ) -> None:  # fmt: skip
         self.parts, self.sequences = parts, sequences
-        self.readings, self.examples = readings, examples
+        self.readings, self.examples, self.every = readings, examples, every
+        self._sources: Sources | None = None
         self._ends: dict[str, Captured] = {}
         self._recorded: Callable[..., Run] = partial(record, parts)
 
@@ -98,9 +102,9 @@ class PackedGroup:
     ) -> None:  # fmt: skip
         """Run numbered jobs, a packed stream of at most ``room`` tokens at a time."""
         lanes = [make_lane(i, j.example, j.worked, self.sequences) for i, j in jobs]
-        lanes.sort(key=_order)
+        lanes.sort(key=order)
         edits = [edit for _, job in jobs for edit in job.worked.edits]
-        for packed in self.rise(_split(lanes, room), edits, chunk):
+        for packed in self.rise(split(lanes, room), edits, chunk):
             some = packed.lanes
             values = self._values(some, packed.offsets, packed.stream)
             finished([lane.cell for lane in some], values)
@@ -116,7 +120,10 @@ class PackedGroup:
         it is one pass over the weights.
         """
         start = Start(self.parts, self._outputs())
-        if start.outputs is None:
+        edits = edits if self.every is None else self.every
+        if self._sources is not None:
+            base, sources = self.base, self._sources
+        elif start.outputs is None:
             base = self.base  # before the sources, so that peak memory is not both at once
             sources = Sources(self._capture, self.sequences, edits, self.examples)
         else:
@@ -128,6 +135,8 @@ class PackedGroup:
             )  # fmt: skip
             start.rise(packed)
             self.base = base
+            if self.every is not None:
+                self._sources = sources
             yield packed
 
     def _waiting(self, start: Start, edits: Sequence[Edit]) -> tuple[Run, Sources]:
@@ -193,7 +202,7 @@ def token_layers(lane: Lane, n_layers: int) -> int:
     return len(lane.touched) + lane.rows * (inside - 1)
 
 
-def _split(lanes: Sequence[Lane], room: int) -> list[Sequence[Lane]]:
+def split(lanes: Sequence[Lane], room: int) -> list[Sequence[Lane]]:
     """Lanes in groups of at most ``room`` tokens (one lane at least)."""
     groups: list[Sequence[Lane]] = []
     first, rows = 0, 0
@@ -205,6 +214,6 @@ def _split(lanes: Sequence[Lane], room: int) -> list[Sequence[Lane]]:
     return [*groups, lanes[first:]] if lanes else []
 
 
-def _order(lane: Lane) -> tuple[Any, ...]:
+def order(lane: Lane) -> tuple[Any, ...]:
     """By entry; within one, lanes that enter with all their tokens first; like lengths together."""
     return (lane.entry, lane.touched is not None, lane.rows, lane.example)

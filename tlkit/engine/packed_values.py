@@ -1,12 +1,13 @@
 """The packed engine as a backend: groups of examples whose runs fit the memory budget."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from tlkit.engine.budget import out_of_memory
-from tlkit.engine.lanes import make_lane
-from tlkit.engine.packed_group import PackedGroup, token_layers
+from tlkit.engine.lanes import Lane, make_lane
+from tlkit.engine.packed_group import PackedGroup, order, split, token_layers
 from tlkit.engine.readout import Reading
 from tlkit.engine.sequences import Sequences
 from tlkit.engine.values import Finished, Job, Progress
@@ -70,9 +71,8 @@ class PackedBackend:
     def run(self, jobs: Sequence[Job], finished: Finished, progress: Progress | None) -> None:
         """Run jobs group by group; out of memory, with half the tokens at a time."""
         numbered = list(enumerate(jobs))
-        lanes = [make_lane(i, j.example, j.worked, self.sequences) for i, j in numbered]
-        rows = sum(lane.rows for lane in lanes)
-        often = max(self.chunk, rows if self.parts.streamed else -(-rows // GROUPS))
+        lanes = self._lanes(jobs)
+        often = self._often(lanes, GROUPS)
         total = sum(token_layers(lane, self.parts.n_layers) for lane in lanes)
         done = 0
 
@@ -84,30 +84,90 @@ class PackedBackend:
 
         for group in self.groups:
             left = {i: job for i, job in numbered if job.example in group.examples}
+            self.run_group(group, left, often, finished, told)
 
-            def kept(indices: Sequence[int], values: np.ndarray, left: dict = left) -> None:
-                finished(indices, values)
-                for index in indices:
-                    del left[index]
+    def run_group(
+        self, group: PackedGroup, left: dict[int, Job], often: int, finished: Finished,
+        told: Callable[[int], None],
+    ) -> None:  # fmt: skip
+        """Run numbered jobs of one group, at most ``often`` tokens to a stream."""
 
-            while left:
-                try:
-                    group.run(list(left.items()), kept, self.chunk, min(often, self._room()), told)
-                except (RuntimeError, MemoryError) as error:
-                    if not out_of_memory(error):
-                        raise
-                    if self.chunk <= 16:
-                        raise EngineError(
-                            "Out of memory even with 16 tokens at a time; use fewer or shorter "
-                            "prompts, or a smaller dtype."
-                        ) from error
-                    self.chunk //= 2
+        def kept(indices: Sequence[int], values: np.ndarray) -> None:
+            finished(indices, values)
+            for index in indices:
+                del left[index]
+
+        while left:
+            try:
+                group.run(list(left.items()), kept, self.chunk, min(often, self._room()), told)
+            except (RuntimeError, MemoryError) as error:
+                if not out_of_memory(error):
+                    raise
+                if self.chunk <= 16:
+                    raise EngineError(
+                        "Out of memory even with 16 tokens at a time; use fewer or shorter "
+                        "prompts, or a smaller dtype."
+                    ) from error
+                self.chunk //= 2
+
+    def parts_of(self) -> list[range]:
+        """All examples, those together whose runs are recorded together."""
+        return [group.examples for group in self.groups]
+
+    def shares(self, jobs: Sequence[Job], workers: int) -> list[tuple[range, list[int]]]:
+        """The streams that `run` would make: each group's examples, and indices of jobs."""
+        lanes = self._lanes(jobs)
+        room = min(self._often(lanes, max(GROUPS, 4 * workers)), self._room())
+        found = []
+        for group in self.groups:
+            own = sorted((lane for lane in lanes if lane.example in group.examples), key=order)
+            found += [(group.examples, [lane.cell for lane in some]) for some in split(own, room)]
+        return found
+
+    def part(self, examples: range, jobs: Sequence[Job]) -> "PackedPart":
+        """Some examples, whose jobs are run share by share."""
+        return PackedPart(self, examples, jobs)
+
+    def _lanes(self, jobs: Sequence[Job]) -> list[Lane]:
+        return [make_lane(i, j.example, j.worked, self.sequences) for i, j in enumerate(jobs)]
+
+    def _often(self, lanes: Sequence[Lane], groups: int) -> int:
+        """Most tokens of a stream, so that what is finished is told often."""
+        rows = sum(lane.rows for lane in lanes)
+        return max(self.chunk, rows if self.parts.streamed else -(-rows // groups))
 
     def _room(self) -> int:
         """Packed tokens whose streams take at most a quarter of the budget."""
         return max(
             self.chunk, int(most_rows(self.parts, self.budget) * self.chunk / self._first_chunk)
         )
+
+
+class PackedPart:
+    """Some examples of a packed run; their recorded runs are kept from share to share.
+
+    Args:
+        backend: The whole run.
+        examples: Which examples.
+        jobs: All of their jobs.
+    """
+
+    def __init__(self, backend: PackedBackend, examples: range, jobs: Sequence[Job]) -> None:
+        self.backend = backend
+        every = [edit for job in jobs for edit in job.worked.edits]
+        self.group = PackedGroup(
+            backend.parts, backend.sequences, backend.readings, examples, every
+        )
+
+    def run(self, jobs: Sequence[Job], finished: Finished) -> None:
+        """Run some of the jobs, all in one stream where that fits the memory."""
+        self.backend.run_group(
+            self.group, dict(enumerate(jobs)), sys.maxsize, finished, lambda _: None
+        )
+
+    def baseline(self, run: str) -> np.ndarray:
+        """Values of an unchanged run: ``[metric, example]``."""
+        return self.group.baseline(run)
 
 
 def run_bytes_per_token(parts: Parts) -> int:

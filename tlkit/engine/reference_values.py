@@ -14,6 +14,9 @@ from tlkit.engine.values import Finished, Job, Progress
 from tlkit.models.bridge import Parts
 from tlkit.spec.readout import Metric
 
+SHARE = 32
+"""Passes that a worker makes before it tells of them."""
+
 
 class ReferenceBackend:
     """Runs jobs one by one (see `tlkit.engine.reference`)."""
@@ -30,11 +33,28 @@ class ReferenceBackend:
 
     def baseline(self, run: str) -> np.ndarray:
         """Values of an unchanged run: ``[metric, example]``."""
-        columns = [
-            self._measure(run, example, self._unchanged(run, example))
-            for example in range(len(self.sequences.prompts))
-        ]
+        return self.baseline_of(run, range(len(self.sequences.prompts)))
+
+    def baseline_of(self, run: str, examples: range) -> np.ndarray:
+        """The same for some examples."""
+        columns = [self._measure(run, i, self._unchanged(run, i)) for i in examples]
         return np.stack(columns, axis=1)
+
+    def parts_of(self) -> list[range]:
+        """Every example for itself."""
+        return [range(i, i + 1) for i in range(len(self.sequences.prompts))]
+
+    def shares(self, jobs: Sequence[Job], workers: int) -> list[tuple[range, list[int]]]:
+        """Jobs of one example, a few at a time: its number as a range, and indices of jobs."""
+        found = []
+        for examples in self.parts_of():
+            own = [i for i, job in enumerate(jobs) if job.example in examples]
+            found += [(examples, own[at : at + SHARE]) for at in range(0, len(own), SHARE)]
+        return found
+
+    def part(self, examples: range, jobs: Sequence[Job]) -> "ReferencePart":
+        """Some examples, whose jobs are run share by share."""
+        return ReferencePart(self, examples)
 
     def run(self, jobs: Sequence[Job], finished: Finished, progress: Progress | None) -> None:
         """Run jobs one after the other."""
@@ -79,3 +99,23 @@ class ReferenceBackend:
         out = rows.new_zeros(1, reading.width, rows.shape[-1])
         out[0, : len(rows)] = rows
         return out
+
+
+class ReferencePart:
+    """Some examples of a run by the reference engine.
+
+    Args:
+        backend: The whole run.
+        examples: Which examples.
+    """
+
+    def __init__(self, backend: ReferenceBackend, examples: range) -> None:
+        self.backend, self.examples = backend, examples
+
+    def run(self, jobs: Sequence[Job], finished: Finished) -> None:
+        """Run some of the jobs, one after the other."""
+        self.backend.run(jobs, finished, None)
+
+    def baseline(self, run: str) -> np.ndarray:
+        """Values of an unchanged run: ``[metric, example]``."""
+        return self.backend.baseline_of(run, self.examples)

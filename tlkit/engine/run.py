@@ -9,8 +9,10 @@ from tlkit.engine.audit import audited
 from tlkit.engine.budget import enough
 from tlkit.engine.describe import described
 from tlkit.engine.not_finite import tell_not_finite
+from tlkit.engine.on_ray import executor_of
 from tlkit.engine.refusals import check_seed
-from tlkit.engine.saved import KEY, checked_store, content_key, journal_of, remove
+from tlkit.engine.saved import EXACT, KEY, checked_store, content_key, journal_of, remove
+from tlkit.engine.spread import spread
 from tlkit.engine.values import Backend, Progress
 from tlkit.engine.verified import VerifiedBackend, Verify
 from tlkit.engine.work import Work
@@ -41,6 +43,7 @@ def run(
     seed: int = 0,
     progress: Progress | None = None,
     study: str = "run",
+    executor: Any = None,
 ) -> Any:
     """Measure metrics under every condition of a sweep, on every prompt.
 
@@ -63,6 +66,7 @@ def run(
         seed: Chooses what is audited and sampled.
         progress: Called with (done, total).
         study: Kept in ``attrs["study"]``.
+        executor: `tk.Ray` (or ``"ray"``) for workers on many machines; this process if None.
 
     Returns:
         An xarray Dataset: ``value``, ``effect`` (value - base), ``recovered`` ((value -
@@ -75,15 +79,22 @@ def run(
         EngineError: The run broke its promise, or the disk is full.
     """
     _check(engine, sweep, on, audit, (top, remainder), seed)
+    workers = executor_of(executor)
+    if workers is not None and engine not in EXACT:
+        raise SpecError(f"executor spreads {' and '.join(EXACT)}, not engine={engine!r}.")
     kept = None if store is None else checked_store(Path(store))
     work = Work(model, prompts, sweep, as_metrics(metrics), on)
     site = getattr(sweep.template, "site", None)
     work.attrs = {"seed": seed, "study": study, **({"site": site.component} if site else {})}
-    backend = work.backend(engine, enough(budget, work), Verify(top, remainder, seed))
+    most = enough(budget, work)
+    backend, reason = work.backend(engine, most, Verify(top, remainder, seed))
+    if workers is not None:
+        work.attrs["executor"] = type(workers).__name__.lower()
+        backend = spread(backend, work, most, workers)
     with contextlib.nullcontext() if kept is None else held(kept):
         if overwrite and kept is not None:
             remove(kept)
-        return _carried_out(work, backend, kept, audit, progress)
+        return _carried_out(work, (backend, reason), kept, audit, progress)
 
 
 def _check(

@@ -47,3 +47,32 @@ class Backend(Protocol):
     def run(self, jobs: Sequence[Job], finished: Finished, progress: Progress | None) -> None:
         """Run jobs, in whatever order and groups, telling of each group when it is done."""
         ...
+
+
+class Part(Protocol):
+    """Some examples of a run, whose jobs come share by share."""
+
+    def run(self, jobs: Sequence[Job], finished: Finished) -> None:
+        """Run some of their jobs."""
+        ...
+
+    def baseline(self, run: str) -> np.ndarray:
+        """Values of an unchanged run: ``[metric, example]``."""
+        ...
+
+
+@runtime_checkable
+class Shared(Backend, Protocol):
+    """An engine whose work can be shared out."""
+
+    def parts_of(self) -> list[range]:
+        """All examples, those together whose runs are recorded together."""
+        ...
+
+    def shares(self, jobs: Sequence[Job], workers: int) -> list[tuple[range, list[int]]]:
+        """Jobs that belong together: the examples of which they need the runs, and indices."""
+        ...
+
+    def part(self, examples: range, jobs: Sequence[Job]) -> Part:
+        """Some examples, of which these are all jobs."""
+        ...

@@ -28,6 +28,7 @@ class ModelInfo:
         dtype: Type of the weights, such as "float32".
         bos: Whether text gets a start token: what the model's own tokenizer does.
         tokenizer_hash: sha256 of everything that decides how text is read.
+        again: The source and the keywords that load the same once more; None for an object.
     """
 
     source: str
@@ -38,6 +39,7 @@ class ModelInfo:
     tokenizer_hash: str
     _model: "weakref.ref[TransformerBridge]" = field(repr=False, compare=False)
     _hashed: tuple[Any, str] | None = field(default=None, repr=False, compare=False)
+    again: tuple[Any, dict[str, Any]] | None = field(default=None, repr=False, compare=False)
 
     @property
     def weight_hash(self) -> str:

@@ -1,5 +1,6 @@
 """Load a model by the name that users know: `tk.HookedTransformer.from_pretrained`."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tlkit.errors import SpecError
@@ -113,7 +114,11 @@ def _hook(source: Source, request: Request) -> "TransformerBridge":
     )
     if layers is not None:
         layers.attach(bridge)
-    remember(bridge, ModelInfo.of(bridge, source=source.label, revision=ready.revision))
+    about = ModelInfo.of(bridge, source=source.label, revision=ready.revision)
+    if source.kind != "object":
+        where = source.value.absolute() if isinstance(source.value, Path) else source.label
+        about.again = (where, vars(request).copy())
+    remember(bridge, about)
     return bridge.requires_grad_(request.requires_grad)
 
 

@@ -143,6 +143,7 @@ def run(
     remainder: int | None = None,
     seed: int = 0,
     progress: Progress | None = None,
+    executor: Any = None,
 ) -> Any:
     """Patch a site in every layer, at every position or for every head.
 
@@ -164,6 +165,7 @@ def run(
         remainder: See ``top``.
         seed: Chooses what is audited and drawn.
         progress: Called with (done, total).
+        executor: `tk.Ray` for workers on many machines (see `tk.run`).
 
     Returns:
         The dataset of `tk.run`, with ``attrs["study"] == "patching"`` and ``attrs["site"]``.
@@ -172,4 +174,5 @@ def run(
         model, prompts, sweep(model, prompts, site, by=by, on=on), metrics or LogitDiff(),
         on=on, engine=engine, store=store, overwrite=overwrite, budget=budget, audit=audit, top=top,
         remainder=remainder, seed=seed, progress=progress, study="patching",
+        executor=executor,
     )  # fmt: skip
