@@ -64,15 +64,15 @@ class Ray:
         """How many workers there will be; joins the cluster, or starts one."""
         return self._sizes()[0]
 
-    def carry_out(self, task: Task, shares: Sequence[Share]) -> Generator[Outcome]:
+    def carry_out(self, task: Task, shares: Sequence[Share]) -> Generator[Outcome, None, None]:
         """Give shares to workers as these come up and are free.
 
         Raises:
             EngineError: All workers were lost, or one of them failed.
         """
-        crew = self._crew(task)
+        crew = self._crew()
         try:
-            yield from _carried_out(crew, Queue(shares))
+            yield from _Run(crew, _ray().put(task), Queue(shares)).outcomes()
         finally:
             for worker in crew:
                 _ray().kill(worker)
@@ -122,16 +122,15 @@ class Ray:
         ray.init(address="local", include_dashboard=False, **quiet)
         _STARTED.append(True)
 
-    def _crew(self, task: Task) -> list[Any]:
+    def _crew(self) -> list[Any]:
         """The workers, as Ray's actors; they may still have to be placed."""
         workers, cpus, gpus = self._sizes()
         ray = _ray()
-        actor = ray.remote(Worker).options(
+        actor = ray.remote(Hand).options(
             num_cpus=cpus, num_gpus=gpus, memory=bytes_of(self.memory),
             max_restarts=self.restarts, **self.options,
         )  # fmt: skip
-        told = ray.put(task)
-        return [actor.remote(told) for _ in range(workers)]
+        return [actor.remote() for _ in range(workers)]
 
 
 _STARTED: list[bool] = []
@@ -157,41 +156,81 @@ def _ray() -> Any:
     return ray
 
 
-def _carried_out(crew: Sequence[Any], queue: Queue) -> Generator[Outcome]:
-    ray = _ray()
-    # What a restart needs is asked of Ray, to wait for; a lost worker's share is not, so that
-    # another one takes it at once and no run waits for a machine that never comes back.
-    asked = {_loading(worker): (worker, None) for worker in crew}
-    busy: dict[Any, Share] = {}
-    while queue or busy:
-        if not asked:
-            raise EngineError(
-                "All workers were lost, more often than Ray starts them again (too little memory?);"
-                " what was finished is kept, and the same run goes on."
-            )
-        [ready], _ = ray.wait(list(asked), num_returns=1)
-        worker, share = asked.pop(ready)
-        busy.pop(worker, None)
-        found = _got(ready)
-        if found is _LOST:
-            if share is not None:
-                queue.give_back(worker, share)
-                asked[_loading(worker)] = (worker, None)
-            continue
-        following = queue.take(worker)
-        if following is not None:
-            busy[worker] = following
-            asked[worker.carry_out.remote(following)] = (worker, following)
-        if share is not None:
-            yield found
+class Hand:
+    """A worker as an actor of Ray, which may be a new process at any call."""
+
+    def __init__(self) -> None:
+        self._worker: Worker | None = None
+
+    def ready(self, task: Task) -> None:
+        """Load the model."""
+        if self._worker is None:
+            worker = Worker(task)
+            worker.ready()
+            self._worker = worker
+
+    def carry_out(self, share: Share) -> Outcome | None:
+        """Run a share's jobs; None from a process that has been started again."""
+        return None if self._worker is None else self._worker.carry_out(share)
+
+
+class _Run:
+    """One run: who has what.
+
+    What a restart needs is asked of Ray, to wait for. A lost worker's share is not: it goes to
+    whoever is free, so that no run waits for a machine that never comes back.
+    """
+
+    def __init__(self, crew: Sequence[Any], task: Any, queue: Queue) -> None:
+        self.task, self.queue = task, queue
+        self.idle: list[Any] = []
+        self.loading = {worker.ready.remote(task): (worker, False) for worker in crew}
+        self.busy: dict[Any, tuple[Any, Share]] = {}
+
+    def outcomes(self) -> Generator[Outcome, None, None]:
+        """What workers give, as it comes."""
+        while len(self.queue) or self.busy:
+            self._hand_out()
+            asked = [*self.busy, *self.loading]
+            if not asked:
+                raise EngineError(
+                    "All workers were lost, more often than Ray starts them again (too little "
+                    "memory?); what was finished is kept, and the same run goes on."
+                )
+            [ready], _ = _ray().wait(asked, num_returns=1)
+            found = _got(ready)
+            if ready in self.loading:
+                self._loaded(ready, found is not _LOST)
+            else:
+                worker, share = self.busy.pop(ready)
+                if found is _LOST or found is None:
+                    self.queue.give_back(worker, share)
+                    self._load_again(worker)
+                    continue
+                self.idle.append(worker)
+                self._hand_out()  # before the values are written, so that nobody waits for that
+                yield found
+
+    def _hand_out(self) -> None:
+        while self.idle and len(self.queue):
+            worker = self.idle.pop(0)
+            share = self.queue.take(worker)
+            self.busy[worker.carry_out.remote(share)] = (worker, share)
+
+    def _loaded(self, ready: Any, well: bool) -> None:
+        worker, again = self.loading.pop(ready)
+        if well:
+            self.idle.append(worker)
+        elif not again:
+            self._load_again(worker)
+
+    def _load_again(self, worker: Any) -> None:
+        """Ask a worker to load the model once Ray has started it again, as often as Ray does."""
+        reference = worker.ready.options(max_task_retries=-1).remote(self.task)
+        self.loading[reference] = (worker, True)
 
 
 _LOST = object()
-
-
-def _loading(worker: Any) -> Any:
-    """Ask a worker to load the model, however often it has to be started for that."""
-    return worker.ready.options(max_task_retries=-1).remote()
 
 
 def _got(reference: Any) -> Any:

@@ -14,7 +14,7 @@ from tlkit.engine.values import Finished, Job, Progress
 from tlkit.models.bridge import Parts
 from tlkit.spec.readout import Metric
 
-SHARE = 32
+SHARE = 8
 """Passes that a worker makes before it tells of them."""
 
 

@@ -8,7 +8,7 @@ because a worker was lost on the way, changes nothing.
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -58,6 +58,7 @@ class Outcome:
     baselines: dict[str, np.ndarray]
 
 
+@runtime_checkable
 class Executor(Protocol):
     """Who carries shares out."""
 
@@ -69,7 +70,7 @@ class Executor(Protocol):
         """What loads the model in a worker."""
         ...
 
-    def carry_out(self, task: Task, shares: Sequence[Share]) -> Generator[Outcome]:
+    def carry_out(self, task: Task, shares: Sequence[Share]) -> Generator[Outcome, None, None]:
         """Carry out every share, in whatever order; each comes back once."""
         ...
 
@@ -90,10 +91,8 @@ class Queue:
     def __len__(self) -> int:
         return sum(map(len, self._left.values()))
 
-    def take(self, worker: Any) -> Share | None:
+    def take(self, worker: Any) -> Share:
         """A share for a worker: of its own examples, of nobody's, of those with most left."""
-        if not self._left:
-            return None
         own, others = self._open.get(worker), set(self._open.values())
         if own not in self._left:
             free = [examples for examples in self._left if examples not in others]

@@ -49,6 +49,7 @@ class Backend(Protocol):
         ...
 
 
+@runtime_checkable
 class Part(Protocol):
     """Some examples of a run, whose jobs come share by share."""
 

@@ -79,7 +79,7 @@ class Here:
         """Give the model itself."""
         return lambda: model
 
-    def carry_out(self, task: Task, shares: Sequence[Share]) -> Generator[Outcome]:
+    def carry_out(self, task: Task, shares: Sequence[Share]) -> Generator[Outcome, None, None]:
         """One share after another."""
         worker = Worker(task)
         for share in shares:
