@@ -5,6 +5,7 @@ what --resume continues; load a model before the request is read.
 """
 
 import contextlib
+import importlib.util
 import json
 import os
 import re
@@ -15,13 +16,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import xarray as xr
 
 import tlkit as tk
 from tlkit.cli.app import main
 from tlkit.cli.output import Bar
-from tlkit.engine import packed_values
+from tlkit.engine import on_ray, packed_values
 from tlkit.engine.packed_values import PackedBackend
 from tlkit.engine.reference_values import ReferenceBackend
+from tlkit.engine.worker import Here
 from tlkit.errors import EngineError
 from tlkit.models.info import info
 from tlkit.models.load import HookedTransformer
@@ -371,6 +374,8 @@ def test_what_only_the_model_can_tell_is_exit_2(model, pairs, tmp_path, capsys):
 
 BAD = [
     (["PAIRS", "--top", "3", "--json"], "say what --engine verified runs"),
+    (["PAIRS", "--workers", "2", "--json"], "how many --executor ray has"),
+    (["PAIRS", "--executor", "ray", "--engine", "gradient", "--json"], "spreads --engine packed"),
     (["--out", "m.html"], "needs one file of pairs"),
     (["PAIRS", "--pairs", "PAIRS", "--out", "m.html"], "needs one file of pairs"),
     (["PAIRS"], r"needs --out NAME\.html, \.zarr or \.csv"),
@@ -434,6 +439,28 @@ def test_how_much_is_verified_can_be_chosen(model, pairs, tmp_path, capsys):
     assert patch(capsys, pairs, *words)[0] == 0
     found = tk.open(out)
     assert (found.attrs["exact_top"], found.attrs["exact_sample"]) == (3, 2)
+
+
+def test_workers_draw_the_same_map(model, pairs, tmp_path, capsys, monkeypatch):
+    asked, find = [], importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: name == "ray" or find(name, *rest)
+    )
+    monkeypatch.setattr(on_ray, "Ray", lambda **options: asked.append(options) or Here())
+    assert patch(capsys, pairs, "--out", tmp_path / "here.zarr")[0] == 0
+    words = ["--executor", "ray", "--workers", 2, "--out", tmp_path / "many.zarr"]
+    monkeypatch.setattr(sys.modules["tlkit.engine.run"], "executor_of", lambda given: given)
+    assert patch(capsys, pairs, *words)[0] == 0
+    assert asked == [{"workers": 2}]
+    here, many = (tk.open(tmp_path / f"{name}.zarr") for name in ("here", "many"))
+    xr.testing.assert_equal(here.drop_attrs(), many.drop_attrs())
+
+
+def test_ray_that_is_not_installed_is_told(no_model, pairs, capsys, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    code, out, err = patch(capsys, pairs, "--executor", "ray", "--json")
+    assert (code, out) == (2, "")
+    assert "pip install 'tlkit[ray]'" in err
 
 
 @pytest.mark.parametrize(("words", "message"), BAD, ids=[" ".join(words) for words, _ in BAD])
