@@ -2,16 +2,19 @@
 
     python benchmarks/spread.py
 
-resid_pre by layer and position on random pairs of 18 tokens that first differ at token 11. Each
-number of workers runs some pairs, and four times as many: the rate is that of the difference, so
-that starting workers and loading the model, which a run pays once, is not in it.
+resid_pre by layer and position on random pairs of 18 tokens that first differ at token 11. The rate
+is that of the time in which all workers were at work: starting them and loading the model, which a
+run pays once, is in "seconds" alone.
 """
 
 import argparse
+import json
 import os
 import statistics
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -24,17 +27,54 @@ from tlkit.checks.samples import sample_pairs
 from tlkit.models.bridge import Parts
 
 
-def timed(model, count, executor):
-    """Jobs and seconds of a run on so many pairs, workers started and model loaded in it."""
-    prompts = sample_pairs(Parts(model), 0, [(18, 11)] * count)
+def loading(source, log):
+    """Loads the model in a worker that notes when it began and ended each share."""
+
+    def load():
+        import json
+        import os
+        import time
+
+        import tlkit as tk
+        from tlkit.engine.worker import Worker
+
+        plain = Worker.carry_out
+
+        def carry_out(self, share):
+            began = time.time()
+            outcome = plain(self, share)
+            with open(log, "a") as file:
+                file.write(json.dumps([os.getpid(), began, time.time(), len(share.jobs)]) + "\n")
+            return outcome
+
+        Worker.carry_out = carry_out
+        return tk.HookedTransformer.from_pretrained(source, device="cpu")
+
+    return load
+
+
+def timed(model, asked, workers, folder):
+    """A run, and its rate while all of its workers were at work."""
+    log = Path(folder) / f"{time.time()}.jsonl"
+    prompts = sample_pairs(Parts(model), 0, [(18, 11)] * asked.pairs)
     sweep = tk.patching.sweep(model, prompts, "resid_pre")
-    told = []
+    executor = tk.Ray(workers=workers, cpus=1, load=loading(asked.model, str(log)))
     started = time.perf_counter()
-    tk.run(
-        model, prompts, sweep, tk.LogitDiff(), executor=executor,
-        progress=lambda done, total: told.append(done),
-    )  # fmt: skip
-    return {"jobs": told[-1], "seconds": time.perf_counter() - started, "shares": len(told)}
+    tk.run(model, prompts, sweep, tk.LogitDiff(), executor=executor)
+    seconds = time.perf_counter() - started
+    shares = [json.loads(line) for line in log.read_text().splitlines()]
+    own = [[one for one in shares if one[0] == pid] for pid in {one[0] for one in shares}]
+    begin = max(min(one[1] for one in some) for some in own)
+    end = min(max(one[2] for one in some) for some in own)
+    jobs = sum(
+        count * max(0.0, min(last, end) - max(first, begin)) / (last - first)
+        for _, first, last, count in shares
+    )
+    return {
+        "seconds": seconds, "shares": len(shares), "jobs": sum(one[3] for one in shares),
+        "at_work": len(own), "together_seconds": end - begin,
+        "jobs_per_second": jobs / (end - begin) if end > begin else None,
+    }  # fmt: skip
 
 
 def main() -> None:
@@ -50,18 +90,14 @@ def main() -> None:
         num_cpus=max(asked.workers), include_dashboard=False, logging_level="ERROR",
         log_to_driver=False,
     )  # fmt: skip
+    folder = tempfile.mkdtemp()
     rows = {count: [] for count in asked.workers}
     for _ in range(asked.repeats):
         for count in asked.workers:
-            few, many = (
-                timed(model, pairs, tk.Ray(workers=count, cpus=1))
-                for pairs in (asked.pairs, 4 * asked.pairs)
-            )
-            jobs, seconds = many["jobs"] - few["jobs"], many["seconds"] - few["seconds"]
-            rows[count].append({"few": few, "many": many, "jobs_per_second": jobs / seconds})
-            sys.stderr.write(f"{count}: {jobs / seconds:.1f} jobs/s\n")
+            rows[count].append(timed(model, asked, count, folder))
+            sys.stderr.write(f"{count}: {rows[count][-1]}\n")
     median = {
-        count: statistics.median(row["jobs_per_second"] for row in found)
+        count: statistics.median(row["jobs_per_second"] for row in found if row["at_work"] == count)
         for count, found in rows.items()
     }
     least = min(asked.workers)
