@@ -33,6 +33,9 @@ METRICS = {
     "answer_rank": AnswerRank,
     "kl": KL,
 }
+BudgetOption = Annotated[
+    str | None, typer.Option("--budget", help="Memory besides the weights, as 4GiB.")
+]
 
 
 def patch(
@@ -74,9 +77,7 @@ def patch(
     remainder: Annotated[
         int | None, typer.Option("--remainder", min=0, help="And how many of the others.")
     ] = None,
-    budget: Annotated[
-        str | None, typer.Option("--budget", help="Memory besides the weights, as 4GiB.")
-    ] = None,
+    budget: BudgetOption = None,
     seed: SeedOption = 0,
     dtype: DtypeOption = None,
     device: DeviceOption = None,

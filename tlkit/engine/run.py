@@ -12,6 +12,7 @@ from tlkit.engine.not_finite import tell_not_finite
 from tlkit.engine.on_ray import executor_of
 from tlkit.engine.refusals import check_seed
 from tlkit.engine.saved import EXACT, KEY, checked_store, content_key, journal_of, remove
+from tlkit.engine.shares import Executor
 from tlkit.engine.spread import spread
 from tlkit.engine.values import Backend, Progress
 from tlkit.engine.verified import VerifiedBackend, Verify
@@ -78,28 +79,36 @@ def run(
         SpecError: The request cannot be carried out; told before the model runs.
         EngineError: The run broke its promise, or the disk is full.
     """
-    _check(engine, sweep, on, audit, (top, remainder), seed)
-    workers = executor_of(executor)
-    if workers is not None and engine not in EXACT:
-        raise SpecError(f"executor spreads {' and '.join(EXACT)}, not engine={engine!r}.")
+    workers = _check(engine, sweep, on, audit, (top, remainder), seed, executor)
     kept = None if store is None else checked_store(Path(store))
     work = Work(model, prompts, sweep, as_metrics(metrics), on)
-    site = getattr(sweep.template, "site", None)
-    work.attrs = {"seed": seed, "study": study, **({"site": site.component} if site else {})}
-    most = enough(budget, work)
-    backend, reason = work.backend(engine, most, Verify(top, remainder, seed))
-    if workers is not None:
-        work.attrs["executor"] = type(workers).__name__.lower()
-        backend = spread(backend, work, most, workers)
+    backend = _backend(work, engine, budget, Verify(top, remainder, seed), workers, study)
     with contextlib.nullcontext() if kept is None else held(kept):
         if overwrite and kept is not None:
             remove(kept)
-        return _carried_out(work, (backend, reason), kept, audit, progress)
+        return _carried_out(work, backend, kept, audit, progress)
+
+
+def _backend(
+    work: Work, engine: str, budget: int | str | None, verify: Verify, workers: Executor | None,
+    study: str,
+) -> tuple[Backend, str]:  # fmt: skip
+    """What will do it, and why it is another than was asked for."""
+    site = getattr(work.sweep.template, "site", None)
+    named = {"site": site.component} if site else {}
+    work.attrs = {"seed": verify.seed, "study": study, **named}
+    most = enough(budget, work)
+    backend, reason = work.backend(engine, most, verify)
+    if workers is None:
+        return backend, reason
+    work.attrs["executor"] = type(workers).__name__.lower()
+    return spread(backend, work, most, workers), reason
 
 
 def _check(
-    engine: str, sweep: Any, on: str | None, audit: float, chosen: tuple[Any, Any], seed: Any
-) -> None:
+    engine: str, sweep: Any, on: str | None, audit: float, chosen: tuple[Any, Any], seed: Any,
+    executor: Any,
+) -> Executor | None:  # fmt: skip
     """Refuse what needs no model to be refused."""
     check_seed(seed)
     if engine not in ENGINES:
@@ -114,6 +123,9 @@ def _check(
         raise SpecError("top and remainder say what engine='verified' runs; give that, too.")
     if not 0 <= audit <= 1:
         raise SpecError(f"audit is a share between 0 and 1, not {audit}.")
+    if executor is not None and engine not in EXACT:
+        raise SpecError(f"executor spreads {' and '.join(EXACT)}, not engine={engine!r}.")
+    return executor_of(executor)
 
 
 def _carried_out(

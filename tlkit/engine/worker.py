@@ -20,6 +20,7 @@ class Worker:
         self.task = task
         self._work: Work | None = None
         self._open: tuple[range, Part] | None = None
+        self._baselines: dict[str, np.ndarray] = {}
 
     def ready(self) -> None:
         """Load the model, if that has not been done.
@@ -57,12 +58,14 @@ class Worker:
 
         if share.jobs:
             part.run([self._jobs[where] for where in share.jobs], finished)
-        return Outcome(share, values, {run: part.baseline(run) for run in work.sequences.runs})
+        if not self._baselines:
+            self._baselines = {run: part.baseline(run) for run in work.sequences.runs}
+        return Outcome(share, values, self._baselines)
 
     def _part(self, examples: range) -> Part:
         """The examples' recorded runs; those of the share before are let go."""
         if self._open is None or self._open[0] != examples:
-            self._open = None
+            self._open, self._baselines = None, {}
             own = [job for job in self._jobs.values() if job.example in examples]
             self._open = (examples, self._backend.part(examples, own))
         return self._open[1]
