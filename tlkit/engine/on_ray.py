@@ -19,7 +19,7 @@ class Ray:
     Each worker is a process that loads the model once. Needs ``pip install 'tlkit[ray]'``.
 
     Example:
-        >>> executor = Ray(workers=8, gpus=1)  # tk.run(…, executor=executor)
+        >>> executor = Ray(workers=8, gpus=1)  # doctest: +SKIP
 
     Args:
         workers: How many; one for each GPU, or for each machine where there is none, if None.
