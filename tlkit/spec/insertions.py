@@ -27,8 +27,8 @@ class Insert:
     label: str | None = None
 
     def __post_init__(self) -> None:
-        if not self.text:
-            raise SpecError("Insert needs a text that is not empty.")
+        if not isinstance(self.text, str) or not self.text:
+            raise SpecError(f"Insert needs a text that is not empty, not {self.text!r}.")
         offset = isinstance(self.at, int) and not isinstance(self.at, bool) and self.at >= 0
         if not offset and self.at not in _PLACES:
             raise SpecError(

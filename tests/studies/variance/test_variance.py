@@ -178,6 +178,7 @@ def test_two_models_are_compared_document_by_document(model, tiny_bridge):
     ("documents", "more", "message"),
     [
         ([], {}, "There are no documents"),
+        ("a text " * 40, {}, "documents is one text; give a list"),
         ([" "], {}, "'document 0' is empty"),
         (["cat"], {}, "tokens; 34 are needed"),
         ([{"id": "a"}], {}, "no text and no row"),
