@@ -37,8 +37,6 @@ def read(
     """
     if longer not in ("middle", "end", "windows"):
         raise SpecError(f"longer={longer!r} is not known; use 'middle', 'end' or 'windows'.")
-    if isinstance(documents, str):
-        raise SpecError("documents is one text; give a list, such as [text].")
     tokenizer, found = tokenizer_of(model), list[Document]()
     for number, row in enumerate(documents):
         name, text = _read(row, number)

@@ -63,6 +63,8 @@ def run(
     started = time.perf_counter()
     named = _named(models)
     _check(window=window, pool=pool, top=top)
+    if isinstance(documents, str):
+        raise SpecError("documents is one text; give a list, such as [text].")
     rows = _documents(named, list(documents), max_tokens, longer, window + 2)
     found, total = dict[str, list[Scores]](), sum(map(len, rows.values()))
     for name, several in rows.items():
