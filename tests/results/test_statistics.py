@@ -140,3 +140,16 @@ def test_auc_equals_scikit_learns_with_ties(rng):
 def test_a_level_that_is_no_share_is_refused():
     with pytest.raises(SpecError, match="level of 95"):
         statistics.mean_interval([1.0, 2.0], level=95.0)
+
+
+def test_the_order_of_examples_changes_no_p_value():
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(4, 9))
+    data[1, 3] = np.nan
+    order = rng.permutation(9)
+    one = statistics.paired_permutation(data, np.zeros_like(data), seed=0, permutations=200)
+    other = statistics.paired_permutation(
+        data[:, order], np.zeros_like(data), seed=0, permutations=200
+    )
+    np.testing.assert_array_equal(one.p_value, other.p_value)
+    np.testing.assert_allclose(one.difference, other.difference)
